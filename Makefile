@@ -1,0 +1,40 @@
+# Everything runs in an environment of its own, made from pyproject.toml and constraints.txt on first use.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# One worker per core; each test process uses one torch thread (tests/conftest.py).
+WORKERS ?= auto
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+.PHONY: demo test test-fast lint types bench clean
+
+demo: $(VENV)/ready
+	$(BIN)/python examples/demo.py
+
+test: lint types
+	$(PYTEST) --cov --cov-report=term-missing:skip-covered
+	$(BIN)/python tests/check_coverage.py
+
+test-fast: $(VENV)/ready
+	$(PYTEST) -m "not slow" -q
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/ready
+	$(BIN)/mypy
+
+bench: $(VENV)/ready
+	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf $(VENV) .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache dist
+
+# hatchling is installed first, because the package is built without isolation: with it, pip would fetch an unpinned one.
+$(VENV)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.10 or newer is needed" if sys.version_info < (3, 10) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt hatchling editables
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".[dev]"
+	touch $@

@@ -1,0 +1,96 @@
+"""Small batches made into large ones, for passes that need no gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset, default_collate
+
+Pair = tuple[Tensor, Tensor]
+
+# A merged batch holds about this many input numbers, and at most this many samples.
+_ELEMENTS = 1 << 20
+_SAMPLES = 1 << 13
+
+
+def merged(loader: Iterable[Any]) -> Iterator[Any]:
+    """The batches of `loader`, joined where they are pairs of tensors that fit together."""
+    tensors = _whole_tensors(loader)
+    if tensors is not None:
+        yield from _slices(tensors)
+        return
+    waiting: list[Pair] = []
+    samples = 0
+    for batch in loader:
+        if not is_pair_of_tensors(batch):
+            yield from _joined(waiting)
+            waiting, samples = [], 0
+            yield batch
+            continue
+        if waiting and not (_fits(waiting[0], batch) and samples + len(batch[0]) <= _samples_in_one(batch[0])):
+            yield from _joined(waiting)
+            waiting, samples = [], 0
+        waiting.append(batch)
+        samples += len(batch[0])
+    yield from _joined(waiting)
+
+
+def join(batches: list[Pair]) -> Pair:
+    return torch.cat([b[0] for b in batches]), torch.cat([b[1] for b in batches])
+
+
+def is_pair_of_tensors(batch: Any) -> TypeGuard[Pair]:
+    return (
+        isinstance(batch, list | tuple)
+        and len(batch) == 2
+        and all(isinstance(part, Tensor) and part.dim() > 0 for part in batch)
+        and len(batch[0]) == len(batch[1])
+    )
+
+
+def looks_across_the_batch(model: nn.Module) -> bool:
+    """Whether a BatchNorm layer would take its statistics from the batch."""
+    return any(
+        isinstance(m, nn.modules.batchnorm._BatchNorm) and (m.training or m.running_mean is None)
+        for m in model.modules()
+    )
+
+
+def _joined(waiting: list[Pair]) -> Iterator[Pair]:
+    if waiting:
+        yield waiting[0] if len(waiting) == 1 else join(waiting)
+
+
+def _fits(first: Pair, other: Pair) -> bool:
+    return all(a.shape[1:] == b.shape[1:] for a, b in zip(first, other, strict=True))
+
+
+def _samples_in_one(inputs: Tensor) -> int:
+    per_sample = max(1, inputs[0].numel())
+    return max(len(inputs), min(_SAMPLES, _ELEMENTS // per_sample))
+
+
+def _slices(tensors: Pair) -> Iterator[Pair]:
+    inputs, target = tensors
+    size = max(1, min(_SAMPLES, _ELEMENTS // max(1, inputs[0].numel())))
+    for start in range(0, len(inputs), size):
+        yield inputs[start : start + size], target[start : start + size]
+
+
+def _whole_tensors(loader: Iterable[Any]) -> Pair | None:
+    """The tensors behind a plain DataLoader(TensorDataset) that visits every sample once; else None."""
+    if not isinstance(loader, DataLoader) or type(loader.dataset) is not TensorDataset:
+        return None
+    if loader.collate_fn is not default_collate or loader.drop_last or type(loader.batch_sampler) is not BatchSampler:
+        return None
+    sampler = loader.sampler
+    visits_all_once = type(sampler) is SequentialSampler or (
+        type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(loader.dataset)
+    )
+    tensors = loader.dataset.tensors
+    if not visits_all_once or not is_pair_of_tensors(tensors) or len(tensors[0]) == 0:
+        return None
+    return tensors[0], tensors[1]

@@ -1,0 +1,62 @@
+"""Sums of squares over many tensors, accumulated in double precision without a flat copy of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+# A difference of two tensors is formed piece by piece, so that its memory stays below this many elements.
+PIECE = 1 << 20
+
+
+def accumulation_dtype(device: torch.device) -> torch.dtype:
+    """float64, or float32 on devices that have nothing wider."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+@torch.no_grad()
+def sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
+    """Σ ‖t‖² as a 0-dim tensor on the device of the first tensor; waits for nothing."""
+    real = [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
+    device = real[0].device
+    dtype = accumulation_dtype(device)
+    norms = torch._foreach_norm(real, 2, dtype=dtype)
+    return torch.stack([n.to(device) for n in norms]).square_().sum()
+
+
+@torch.no_grad()
+def distance(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
+    """‖left − right‖ over all tensors together."""
+    return math.sqrt(sum(float(sum_of_squares(pieces).item()) for pieces in _differences(left, right)))
+
+
+def _differences(left: Sequence[Tensor], right: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    lefts: list[Tensor] = []
+    rights: list[Tensor] = []
+    elements = 0
+    for a, b in _pieces(left, right):
+        if lefts and elements + a.numel() > PIECE:
+            yield list(torch._foreach_sub(lefts, rights))
+            lefts, rights, elements = [], [], 0
+        lefts.append(a)
+        rights.append(b)
+        elements += a.numel()
+    if lefts:
+        yield list(torch._foreach_sub(lefts, rights))
+
+
+def _pieces(left: Sequence[Tensor], right: Sequence[Tensor]) -> Iterable[tuple[Tensor, Tensor]]:
+    for a, b in zip(left, right, strict=True):
+        if a.numel() <= PIECE or not (a.is_contiguous() and b.is_contiguous()):
+            yield _wide(a), _wide(b)
+            continue
+        for x, y in zip(torch.split(a.view(-1), PIECE), torch.split(b.view(-1), PIECE), strict=True):
+            yield _wide(x), _wide(y)
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    """The difference of two half-precision numbers is not one itself: take it in float32."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

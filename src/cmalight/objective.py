@@ -1,0 +1,162 @@
+"""f(w): the mean loss per sample over all the data, by a pass that leaves no trace."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from cmalight.merging import is_pair_of_tensors, join, looks_across_the_batch, merged
+from cmalight.norms import accumulation_dtype
+from cmalight.undisturbed import undisturbed
+
+Forward = Callable[[Any, Any], tuple[Tensor, Any]]
+
+# A merged batch has to give the mean of its parts to this relative accuracy, or batches stay as they come.
+_MERGE_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
+
+
+class Objective:
+    """Calling it gives the mean loss per sample at the current weights.
+
+    Args:
+        model: run in training mode, as the epoch runs it; modules frozen in eval mode stay so
+            as long as the model itself is in training mode.
+        loss_fn: `loss_fn(model(input), target)` gives the mean loss of a batch.
+        loader: yields `(input, target)`, again and again; batches are brought to the model's device.
+        forward: for other batches, `forward(model, batch)` gives the mean loss and the number of samples behind it.
+        mode: "train", or "eval" to evaluate with dropout off and BatchNorm's running statistics.
+        merge: None merges batches into large ones where that cannot change the value: a sample mean, and no
+            layer that looks across the batch. True insists, False never does.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: Callable[[Any, Any], Tensor] | None,
+        loader: Iterable[Any],
+        *,
+        forward: Forward | None = None,
+        mode: Literal["train", "eval"] = "train",
+        merge: bool | None = None,
+    ) -> None:
+        if mode not in ("train", "eval"):
+            raise ValueError(f"Invalid mode value: {mode!r}; expected 'train' or 'eval'")
+        if loss_fn is None and forward is None:
+            raise ValueError("Objective needs a loss_fn, or forward=lambda model, batch: (mean loss, count)")
+        if getattr(loss_fn, "reduction", "mean") in ("sum", "none"):
+            raise ValueError(
+                f"Objective needs the mean loss of a batch, but loss_fn has reduction={loss_fn.reduction!r}; "  # type: ignore[union-attr]
+                "use reduction='mean'"
+            )
+        if isinstance(loader, Iterator):
+            raise ValueError(
+                "Objective needs a loader that can be iterated again and again, but got an iterator, "
+                "which ends after one pass; pass the DataLoader or a list of batches itself"
+            )
+        if merge and forward is not None:
+            raise ValueError("merge=True works with (input, target) batches only, not with forward=")
+        self.model = model
+        self.loss_fn = loss_fn
+        self.loader = _private_iteration(loader)
+        self.mode = mode
+        self.samples: float = math.nan  # of the last pass: the sum of the counts
+        self._forward = forward
+        self._merge = False if forward is not None else merge
+
+    @torch.no_grad()
+    def __call__(self) -> float:
+        with undisturbed(self.model, self.loader):
+            self._set_mode()
+            return self._mean_loss()
+
+    def _set_mode(self) -> None:
+        if self.mode == "eval":
+            self.model.eval()
+        elif not self.model.training:
+            self.model.train()
+
+    def _mean_loss(self) -> float:
+        total: Tensor | None = None
+        samples = 0.0
+        for batch in self._batches():
+            loss, count = self._evaluate(batch)
+            if total is None:
+                total = torch.zeros((), dtype=accumulation_dtype(loss.device), device=loss.device)
+            total.add_(loss.to(total.device), alpha=count)
+            samples += count
+        if total is None:
+            raise ValueError("Objective got no batch from its loader; it must yield at least one, on every pass")
+        self.samples = samples
+        return float(total.item()) / samples
+
+    def _batches(self) -> Iterator[Any]:
+        if self._merge is None:
+            self._merge = self._merging_is_exact()
+        return merged(self.loader) if self._merge else iter(self.loader)
+
+    def _evaluate(self, batch: Any) -> tuple[Tensor, float]:
+        if self._forward is not None:
+            loss, count = self._forward(self.model, batch)
+        else:
+            loss, count = self._forward_pair(batch)
+        if loss.numel() != 1:
+            raise ValueError(f"Objective needs a scalar loss per batch, but got one of shape {tuple(loss.shape)}")
+        return loss.reshape(()), float(count)
+
+    def _forward_pair(self, batch: Any) -> tuple[Tensor, float]:
+        if self.loss_fn is None or not (isinstance(batch, list | tuple) and len(batch) == 2):
+            raise ValueError(
+                f"Objective expects batches (input, target), but the loader gave {_describe(batch)}; "
+                "pass forward=lambda model, batch: (mean loss, count)"
+            )
+        device = next((p.device for p in self.model.parameters()), torch.device("cpu"))
+        inputs, target = (part.to(device, non_blocking=True) if isinstance(part, Tensor) else part for part in batch)
+        return self.loss_fn(self.model(inputs), target), sample_count(self.loss_fn, target)
+
+    def _merging_is_exact(self) -> bool:
+        """Tries it on the first two batches: a per-sample model under a sample mean gives the same value."""
+        if looks_across_the_batch(self.model):
+            return False
+        pairs = [batch for batch in itertools.islice(self.loader, 2) if is_pair_of_tensors(batch)]
+        if len(pairs) < 2:
+            return False
+        try:
+            loss, samples = self._evaluate(join(pairs))
+        except RuntimeError:
+            return False  # the batches do not fit together: sequences of different lengths, for one
+        parts = [self._evaluate(pair) for pair in pairs]
+        samples_of_parts = sum(count for _, count in parts)
+        mean_of_parts = sum(float(part) * count for part, count in parts) / samples_of_parts
+        tolerance = _MERGE_TOLERANCE.get(loss.dtype, 1e-2)
+        return math.isclose(samples, samples_of_parts) and math.isclose(float(loss), mean_of_parts, rel_tol=tolerance)
+
+
+def sample_count(loss_fn: Any, target: Any) -> float:
+    """The denominator of the mean that `loss_fn` takes over `target`, in samples."""
+    if not isinstance(loss_fn, nn.CrossEntropyLoss | nn.NLLLoss) or target.is_floating_point():
+        return float(len(target))
+    counted = target[target != loss_fn.ignore_index]
+    weight = float(counted.numel()) if loss_fn.weight is None else float(loss_fn.weight[counted].sum())
+    return weight * len(target) / int(target.numel())
+
+
+def _private_iteration(loader: Iterable[Any]) -> Iterable[Any]:
+    """A DataLoader with persistent workers has one iterator, which a pass in mid-epoch would reset: use another."""
+    if isinstance(loader, DataLoader) and loader.persistent_workers:
+        private = copy.copy(loader)
+        private._iterator = None
+        return private
+    return loader
+
+
+def _describe(batch: Any) -> str:
+    if isinstance(batch, list | tuple):
+        return f"a {type(batch).__name__} of {len(batch)}"
+    return f"a {type(batch).__name__}"

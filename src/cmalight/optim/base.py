@@ -1,0 +1,349 @@
+"""What CMALight, CMA and IG share: a plain gradient step, the epoch bracket, and control state that travels."""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer, ParamsT, _device_dtype_check_for_fused
+from torch.optim.sgd import sgd
+
+from cmalight import control
+from cmalight.norms import sum_of_squares
+from cmalight.optim.epoch import Epoch
+from cmalight.optim.report import EpochReport
+
+logger = logging.getLogger("cmalight")
+
+UNKNOWN = math.inf  # stands for a function value that is not known; unlike NaN it equals itself after a round trip
+
+# What the control remembers from epoch to epoch, in param_groups[0]: there it is saved, loaded and copied by torch.
+_FRESH_STATE: dict[str, float] = {
+    "f_0": UNKNOWN,  # f(w⁰)
+    "phi": UNKNOWN,  # φ^k
+    "f_current": UNKNOWN,  # f(w^k)
+    "zeta_0": UNKNOWN,  # ζ⁰
+    "epochs": 0,  # how many epochs were concluded
+    "samples": 0,  # N
+    "epochs_still": 0,  # how many epochs in a row ended at w^k
+    "stall_reported": 0,
+    "negative_loss_seen": 0,
+    "evaluations": 0,
+    "evaluations_reported": 0,
+}
+_STALL_PATIENCE = 30
+
+
+class EpochOptimizer(Optimizer):
+    """A torch optimizer whose epochs are judged; subclasses say how by `_decide`.
+
+    Outside an epoch `step()` is a plain gradient step.
+    """
+
+    # Settings of the whole optimizer, not of a parameter group.
+    _shared: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, params: ParamsT, defaults: dict[str, Any], *, maximize: bool = False) -> None:
+        if maximize:
+            raise ValueError(_NO_MAXIMIZE)
+        if defaults["foreach"] and defaults["fused"]:
+            raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+        super().__init__(params, defaults)
+        self._complete_state()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._complete_state()
+
+    def _complete_state(self) -> None:
+        """Everything that a fresh, a copied and a loaded optimizer need and torch does not carry along."""
+        for group in self.param_groups:
+            for name, value in self.defaults.items():
+                group.setdefault(name, value)
+        for name, value in _FRESH_STATE.items():
+            self._control.setdefault(name, value)
+        if any(group["fused"] for group in self.param_groups):
+            self._step_supports_amp_scaling = True
+        self._epoch: Epoch | None = None
+        self._versions: tuple[int, ...] | None = None
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters, as in torch; follow it by `restart(objective)` where it changes the objective."""
+        if param_group.get("maximize"):
+            raise ValueError(_NO_MAXIMIZE)
+        for name in self._shared:
+            if param_group.get(name, self.defaults[name]) != self.defaults[name]:
+                raise ValueError(f"{name} belongs to the optimizer, not to a parameter group: pass it as a keyword")
+        check_lr(param_group.get("lr", self.defaults["lr"]), zero_allowed=True)
+        check_not_negative("weight_decay", param_group.get("weight_decay", self.defaults["weight_decay"]))
+        super().add_param_group(param_group)
+
+    @property
+    def evaluations(self) -> int:
+        """How many full evaluations of the objective have been made so far."""
+        return int(self._control["evaluations"])
+
+    def epoch(self, objective: Any, *, model: nn.Module | None = None) -> Epoch:
+        """The bracket for one epoch: `with optimizer.epoch(objective) as epoch:`.
+
+        Args:
+            objective: an `Objective`, or any callable that gives the mean loss per sample at the current weights.
+            model: whose buffers go back with the weights; by default `objective.model`, where there is one.
+        """
+        self._require_objective(objective)
+        return Epoch(self, objective, model)
+
+    def restart(self, objective: Any, *, lr: float | None = None) -> None:
+        """Anchor anew at the current weights: f(w⁰), φ, and the step size, by default the one it began with."""
+        if self._epoch is not None:
+            raise RuntimeError(
+                "restart() was called inside an epoch: leave the `with optimizer.epoch(...)` block first"
+            )
+        self._require_objective(objective)
+        if lr is not None:
+            check_lr(lr)
+        begun_with = self._control["zeta_0"] if self._control["zeta_0"] != UNKNOWN else self._zeta()
+        self._scale_lr_to(begun_with if lr is None else float(lr))
+        self._anchor(objective)
+
+    def _require_objective(self, objective: Any) -> None:
+        if not callable(objective):
+            raise TypeError(
+                f"{type(self).__name__} needs an objective, for example Objective(model, loss_fn, loader), "
+                f"but got {objective!r}"
+            )
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        super().zero_grad(set_to_none)
+        if self._epoch is not None:
+            self._epoch._gradients_cleared()
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step on the gradients as they are; inside an epoch a short batch takes a shorter step."""
+        loss = None
+        if closure is not None:
+            loss = self._run_closure(closure)
+        scale = self._step_scale()
+        for group in self.param_groups:
+            params: list[Tensor] = []
+            grads: list[Tensor] = []
+            has_sparse_grad = self._collect(group, params, grads)
+            sgd(
+                params,
+                grads,
+                [],
+                has_sparse_grad=has_sparse_grad,
+                foreach=group["foreach"],
+                fused=group["fused"],
+                grad_scale=getattr(self, "grad_scale", None),
+                found_inf=getattr(self, "found_inf", None),
+                weight_decay=group["weight_decay"],
+                momentum=0.0,
+                lr=group["lr"] * scale,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+            )
+        return loss
+
+    def _collect(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> bool:
+        has_sparse_grad = False
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            if group["fused"]:
+                _device_dtype_check_for_fused(p)
+            params.append(p)
+            grads.append(p.grad)
+            has_sparse_grad = has_sparse_grad or p.grad.is_sparse
+        return has_sparse_grad
+
+    def _run_closure(self, closure: Callable[[], Any]) -> Any:
+        with torch.enable_grad():
+            if self._epoch is None:
+                return closure()
+            return self._epoch._observe_closure(closure)
+
+    # Python bookkeeping: kept out of what torch.compile traces, so that it does not recompile at every step.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _step_scale(self) -> float:
+        return 1.0 if self._epoch is None else self._epoch._take_step()
+
+    def _decide(self, inner: control.InnerCycle, known: control.Known, epoch: Epoch) -> control.Decision:
+        """What the epoch leads to; `epoch.f_start()` and `epoch.f_at(alpha)` evaluate the objective."""
+        raise NotImplementedError
+
+    def _decide_early(self, inner: control.InnerCycle, known: control.Known) -> control.Decision:
+        """What an epoch leads to that was ended early; `inner.f_tilde` is then a lower bound."""
+        raise NotImplementedError
+
+    def _rejects_early(self) -> bool:
+        return False
+
+    def _stop_rejecting_early(self) -> None:
+        logger.warning("A loss was negative, so half an epoch says nothing of the rest: epochs are not rejected early.")
+        self._control["negative_loss_seen"] = 1
+
+    def _begin(self, epoch: Epoch, objective: Any) -> tuple[float, control.Known]:
+        """Everything that may fail comes first, so that an epoch that cannot begin changes nothing."""
+        if self._epoch is not None:
+            raise RuntimeError("An epoch is under way already: leave its `with` block before you begin another")
+        for group in self.param_groups:
+            check_lr(group["lr"], zero_allowed=True)
+        if not self._zeta() > 0.0:
+            raise ValueError("Invalid lr values: the lr of every parameter group is 0; at least one must be positive")
+        if self._control["f_0"] == UNKNOWN and objective is not None:
+            self._anchor(objective)
+        if self._versions is not None and self._versions != self._parameter_versions():
+            self._control["f_current"] = UNKNOWN  # somebody changed the weights between the epochs
+        self._epoch = epoch
+        return self._zeta(), control.Known(
+            self._control["f_0"], self._control["phi"], _none_if_unknown(self._control["f_current"])
+        )
+
+    def _anchor(self, objective: Any) -> None:
+        f_0 = self._evaluate(objective)
+        if f_0 == UNKNOWN:
+            raise ValueError(
+                "The objective is not finite at the starting weights, so there is nothing to improve on: "
+                "check the data for NaN and Inf, and the initial weights"
+            )
+        self._control.update(
+            _FRESH_STATE
+            | {
+                "f_0": f_0,
+                "phi": f_0,
+                "f_current": f_0,
+                "zeta_0": self._zeta(),
+                "samples": getattr(objective, "samples", 0),
+                "evaluations": self._control["evaluations"],
+                "evaluations_reported": self._control["evaluations_reported"],
+            }
+        )
+        self._versions = self._parameter_versions()
+
+    def _commit(self, inner: control.InnerCycle, decision: control.Decision, *, samples: float) -> EpochReport:
+        """Write the decision down; nothing here can fail."""
+        for group in self.param_groups:
+            group["lr"] *= decision.zeta_factor
+        state = self._control
+        report = EpochReport(
+            outcome=decision.outcome,
+            lr=inner.zeta,
+            next_lr=self._zeta(),
+            alpha=decision.alpha,
+            f_tilde=inner.f_tilde,
+            phi=decision.phi,
+            direction_norm=inner.direction_norm,
+            evaluations=int(state["evaluations"] - state["evaluations_reported"]),
+        )
+        state["phi"] = UNKNOWN if math.isnan(decision.phi) else decision.phi
+        state["f_current"] = UNKNOWN if decision.f_next is None else decision.f_next
+        state["epochs"] += 1
+        state["samples"] = max(state["samples"], samples)
+        state["epochs_still"] = 0 if decision.alpha else state["epochs_still"] + 1
+        state["evaluations_reported"] = state["evaluations"]
+        return report
+
+    def _end(self, *, weights_may_have_moved: bool) -> None:
+        if weights_may_have_moved:
+            self._control["f_current"] = UNKNOWN
+        self._epoch = None
+        self._versions = self._parameter_versions()
+
+    def _warn_if_stalled(self) -> None:
+        state = self._control
+        if state["stall_reported"] or not control.has_stalled(
+            zeta=self._zeta(),
+            zeta_0=state["zeta_0"],
+            rounding=torch.finfo(self.param_groups[0]["params"][0].dtype).eps,
+            epochs_still=int(state["epochs_still"]),
+            patience=_STALL_PATIENCE,
+        ):
+            return
+        state["stall_reported"] = 1
+        warnings.warn(
+            f"{type(self).__name__} has stalled: lr is {self._zeta():.3g}, and the last {int(state['epochs_still'])} "
+            f"epochs did not move the weights. {self._advice_when_stalled()}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+    def _advice_when_stalled(self) -> str:
+        return "Try optimizer.restart(objective, lr=...) with another lr."
+
+    def _evaluate(self, objective: Any) -> float:
+        """One full evaluation of the regularised objective; +inf where it is not finite."""
+        value = float(objective())
+        self._control["evaluations"] += 1
+        if self._has_weight_decay():
+            value += float(self._regularisation().item())
+        return value if math.isfinite(value) else UNKNOWN
+
+    def _has_weight_decay(self) -> bool:
+        return any(group["weight_decay"] for group in self.param_groups)
+
+    def _regularisation(self) -> Tensor:
+        """Σ_groups (weight_decay/2) ‖w‖², the function whose gradient is the weight decay."""
+        terms = [
+            0.5 * group["weight_decay"] * sum_of_squares(params)
+            for group in self.param_groups
+            if group["weight_decay"] and (params := _trainable(group))
+        ]
+        return torch.stack([term.to(terms[0].device) for term in terms]).sum() if terms else torch.zeros(())
+
+    @property
+    def _control(self) -> dict[str, Any]:
+        return self.param_groups[0]
+
+    def _parameters(self) -> list[Tensor]:
+        return [p for group in self.param_groups for p in _trainable(group)]
+
+    def _parameter_versions(self) -> tuple[int, ...]:
+        return tuple(p._version for p in self._parameters())
+
+    def _zeta(self) -> float:
+        return float(max(group["lr"] for group in self.param_groups))
+
+    def _cannot_move(self) -> bool:
+        return not any(group["lr"] for group in self.param_groups)
+
+    def _scale_lr_to(self, zeta: float) -> None:
+        """All groups together, so that their ratios stay."""
+        largest = self._zeta()
+        for group in self.param_groups:
+            group["lr"] = zeta if group["lr"] == largest else zeta * (group["lr"] / largest)
+
+
+_NO_MAXIMIZE = "maximize=True is not supported: sufficient decrease needs a loss that is bounded below; negate the loss"
+
+
+def check_lr(lr: Any, *, zero_allowed: bool = False) -> None:
+    if isinstance(lr, Tensor):
+        raise ValueError("lr as a Tensor is not supported, because the control sets it anew; pass float(lr)")
+    if not (0.0 < lr < math.inf or (zero_allowed and lr == 0.0)):
+        raise ValueError(f"Invalid lr value: {lr}; expected a positive number")
+
+
+def check_not_negative(name: str, value: float) -> None:
+    if not 0.0 <= value < math.inf:
+        raise ValueError(f"Invalid {name} value: {value}; expected a number >= 0")
+
+
+def check_fraction(name: str, value: float) -> None:
+    if not 0.0 < value < 1.0:
+        raise ValueError(f"Invalid {name} value: {value}; expected a number between 0 and 1, both excluded")
+
+
+def _trainable(group: dict[str, Any]) -> list[Tensor]:
+    return [p for p in group["params"] if p.requires_grad]
+
+
+def _none_if_unknown(value: float) -> float | None:
+    return None if value == UNKNOWN else value

@@ -1,0 +1,216 @@
+"""The bracket around an epoch: remembers w^k, collects the losses, and at the end lets the control decide."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from cmalight import control
+from cmalight.optim.accumulate import BatchCounts, LossSum, batch_size
+from cmalight.optim.report import EpochReport
+from cmalight.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from cmalight.optim.base import EpochOptimizer
+
+logger = logging.getLogger("cmalight")
+
+# The shares of an epoch after which it is asked whether it can still succeed.
+_CHECKPOINTS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
+
+
+class _State(Enum):
+    NEW = "has not begun: use it as `with optimizer.epoch(objective) as epoch:`"
+    OPEN = "is under way"
+    REJECTED = "was rejected before its end: leave the loop over its batches"
+    ABANDONED = "was abandoned"
+    CLOSED = "is over: begin another with `with optimizer.epoch(objective) as epoch:`"
+
+
+class Epoch:
+    """One epoch under control; made by `optimizer.epoch(objective)` and used in a `with` statement."""
+
+    report: EpochReport | None
+
+    def __init__(self, optimizer: EpochOptimizer, objective: Any, model: nn.Module | None) -> None:
+        self.report = None
+        self._optimizer = optimizer
+        self._objective = objective
+        self._model = model if model is not None else getattr(objective, "model", None)
+        self._state = _State.NEW
+        self._losses = LossSum(track_lowest=optimizer._rejects_early())
+        self._counts = BatchCounts()
+        self._regularisation: Tensor | None = None
+        self._steps = 0
+        self._checkpoints = list(_CHECKPOINTS)
+        self._lower_bound = -math.inf
+
+    def __enter__(self) -> Epoch:
+        if self._state is not _State.NEW:
+            raise RuntimeError(f"This epoch cannot be entered again: it {self._state.value}")
+        self._zeta, self._known = self._optimizer._begin(self, self._objective)
+        self._samples = self._optimizer._control["samples"]
+        self._snapshot = Snapshot(self._optimizer._parameters(), self._model)
+        self._state = _State.OPEN
+        return self
+
+    def observe(self, loss: Tensor | float, count: float) -> None:
+        """Take the mean loss of a batch, at the weights as they are now, and its size; waits for nothing.
+
+        Several observations before one `step()` are gradient accumulation: together they are one batch.
+        """
+        self._require_open("observe()")
+        count = float(count)
+        if not 0.0 < count < math.inf:
+            raise ValueError(f"Invalid count value: {count}; expected the number of samples behind the mean loss")
+        self._losses.add(loss, count)
+        if self._optimizer._has_weight_decay():
+            if self._regularisation is None:
+                self._regularisation = self._optimizer._regularisation()
+            self._losses.add_regularisation(self._regularisation, count)
+        self._counts.add(count)
+
+    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """The batches of `loader`, ending early once the epoch is certain to be rejected."""
+        for batch in loader:
+            self._require_open("batches()")
+            self._counts.announce(batch_size(batch))
+            yield batch
+            if self._state is not _State.OPEN or (self._check_is_due() and self._is_lost()):
+                return
+
+    def abandon(self) -> None:
+        """Go back to w^k; the rest of the bracket runs no control and `report` stays None."""
+        self._require_open("abandon()")
+        self._snapshot.move(0.0)
+        self._state = _State.ABANDONED
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        state, self._state = self._state, _State.CLOSED
+        try:
+            if kind is None and state is not _State.ABANDONED:
+                self._conclude(early=state is _State.REJECTED)
+        finally:
+            self._optimizer._end(weights_may_have_moved=kind is not None and state is not _State.ABANDONED)
+            del self._snapshot
+        self._optimizer._warn_if_stalled()
+
+    def _conclude(self, *, early: bool) -> None:
+        if not self._counts.total:
+            raise RuntimeError(
+                "The epoch saw no batch: call epoch.observe(loss, len(target)) for each batch, "
+                "and check that the loader is not empty"
+            )
+        try:
+            inner, decision = self._early_decision() if early else self._decision()
+            self._snapshot.move(decision.alpha / self._zeta)
+        except BaseException:
+            # An evaluation that fails or is interrupted must not leave the weights at a trial point.
+            self._snapshot.move(0.0)
+            raise
+        self.report = self._optimizer._commit(inner, decision, samples=self._counts.total)
+
+    def _decision(self) -> tuple[control.InnerCycle, control.Decision]:
+        inner = control.InnerCycle(
+            zeta=self._zeta,
+            f_tilde=_finite_or_inf(self._losses.value() / self._counts.total),
+            direction_norm=self._snapshot.displacement_norm() / self._zeta,
+            batches=self._counts.total / self._counts.nominal,
+        )
+        if not self._steps:
+            logger.warning("No step() was taken in this epoch, so it says nothing: lr and weights stay as they are.")
+            return inner, control.no_step(self._known)
+        return inner, self._optimizer._decide(inner, self._known, self)
+
+    def f_start(self) -> float:
+        """f(w^k): what is known of it, or an evaluation."""
+        if self._known.f_current is not None:
+            return self._known.f_current
+        return self.f_at(0.0)
+
+    def f_at(self, alpha: float) -> float:
+        """f(w^k + alpha d), evaluated; the weights stay there."""
+        if alpha != self._zeta:
+            self._snapshot.set_aside()
+        self._snapshot.move(alpha / self._zeta)
+        return self._optimizer._evaluate(self._objective)
+
+    def _check_is_due(self) -> bool:
+        """A few times in an epoch, while the number of samples still to come is known."""
+        if not (self._optimizer._rejects_early() and self._counts_agree_with_the_objective()):
+            return False
+        seen = self._counts.total
+        passed = [share for share in self._checkpoints if seen >= share * self._samples]
+        del self._checkpoints[: len(passed)]
+        return bool(passed) and seen < self._samples
+
+    def _counts_agree_with_the_objective(self) -> bool:
+        """In the first epoch N is the objective's: comparable only with counts that are plain batch sizes."""
+        return self._optimizer._control["epochs"] > 0 or self._counts.are_batch_sizes
+
+    def _is_lost(self) -> bool:
+        """Losses are not negative, so the sum so far bounds f̃ from below: does it already rule out success?"""
+        if self._losses.lowest() < 0.0:
+            self._optimizer._stop_rejecting_early()
+            return False
+        self._lower_bound = self._losses.value() / self._samples
+        if not math.isfinite(self._lower_bound):
+            self._state = _State.REJECTED
+            return True
+        if self._lower_bound <= self._known.f_0:
+            return False
+        self._checkpoints.clear()
+        f_start = self._f_start_in_mid_epoch()
+        if self._lower_bound <= f_start:
+            return False
+        self._state = _State.REJECTED
+        return True
+
+    def _f_start_in_mid_epoch(self) -> float:
+        try:
+            f_start = self.f_start()
+        finally:
+            self._snapshot.move(1.0)
+            self._snapshot.release_tentative()
+        self._known = control.Known(self._known.f_0, self._known.phi, f_start)
+        return f_start
+
+    def _early_decision(self) -> tuple[control.InnerCycle, control.Decision]:
+        inner = control.InnerCycle(self._zeta, _finite_or_inf(self._lower_bound), math.nan, math.nan)
+        return inner, self._optimizer._decide_early(inner, self._known)
+
+    def _take_step(self) -> float:
+        """What `step()` asks: n_p/n̄ of the batch it is about to use."""
+        if self._state is _State.OPEN and not self._counts.pending and self._optimizer._cannot_move():
+            return 1.0  # torch.distributed.checkpoint calls step() with lr=0 to make an optimizer build its state
+        self._require_open("step()")
+        self._regularisation = None
+        self._steps += 1
+        return self._counts.take()
+
+    def _observe_closure(self, closure: Callable[[], Any]) -> Any:
+        """The closure's loss is one observation, unless the closure made its own."""
+        before = self._counts.observations
+        loss = closure()
+        if loss is not None and self._counts.observations == before:
+            self.observe(loss, self._counts.batch_size or self._counts.nominal)
+        return loss
+
+    def _gradients_cleared(self) -> None:
+        self._counts.cut()
+
+    def _require_open(self, call: str) -> None:
+        if self._state is not _State.OPEN:
+            raise RuntimeError(f"{call} was called for an epoch that {self._state.value}")
+
+
+def _finite_or_inf(value: float) -> float:
+    return value if math.isfinite(value) else math.inf

@@ -1,0 +1,65 @@
+"""IG: the plain incremental gradient method, the baseline without a control."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from torch import nn
+from torch.optim.optimizer import ParamsT
+
+from cmalight import control
+from cmalight.optim.base import UNKNOWN, EpochOptimizer, check_fraction, check_lr, check_not_negative
+from cmalight.optim.epoch import Epoch
+
+
+class IG(EpochOptimizer):
+    """Mini-batch gradient epochs that all stand; the step size becomes (1 − decay) of itself after each.
+
+    `report.phi` is the least of f(w⁰) and the epochs' losses, or NaN where no objective was given.
+
+    Args:
+        params: parameters or parameter groups; groups may differ in `lr` and `weight_decay`.
+        lr: the first step size.
+        decay: ε, by which the step size decays.
+        weight_decay: adds (weight_decay/2) ‖w‖² to the objective.
+        foreach, fused: as in torch.optim.SGD.
+        maximize: refused; negate the loss instead.
+    """
+
+    _shared: ClassVar[tuple[str, ...]] = ("decay",)
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float = 0.5,
+        *,
+        decay: float = 0.5,
+        weight_decay: float = 0.0,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+        maximize: bool = False,
+    ) -> None:
+        check_lr(lr)
+        check_fraction("decay", decay)
+        check_not_negative("weight_decay", weight_decay)
+        defaults = {
+            "lr": float(lr),
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "fused": fused,
+            "decay": decay,
+        }
+        super().__init__(params, defaults, maximize=maximize)
+
+    def epoch(self, objective: Any = None, *, model: nn.Module | None = None) -> Epoch:
+        """The bracket for one epoch; an objective is optional and evaluated at the first weights only."""
+        return Epoch(self, objective, model)
+
+    def _decide(self, inner: control.InnerCycle, known: control.Known, _: Epoch) -> control.Decision:
+        decision = control.ig(inner, known, decay=self._control["decay"])
+        return decision if known.f_0 != UNKNOWN else replace(decision, phi=math.nan)
+
+    def _warn_if_stalled(self) -> None:
+        """Its step size goes to zero by design."""

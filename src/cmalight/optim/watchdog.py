@@ -1,0 +1,69 @@
+"""What CMALight and CMA share: the constants of the listing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from torch.optim.optimizer import ParamsT
+
+from cmalight import control
+from cmalight.optim.base import EpochOptimizer, check_fraction, check_lr, check_not_negative
+
+
+class WatchdogOptimizer(EpochOptimizer):
+    """An optimizer with θ, τ, γ, δ and a line search; `settings` are further ones of its own."""
+
+    _shared: ClassVar[tuple[str, ...]] = ("theta", "tau", "gamma", "delta", "max_extrapolations")
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float,
+        *,
+        theta: float,
+        tau: float,
+        gamma: float,
+        delta: float,
+        weight_decay: float,
+        max_extrapolations: int,
+        foreach: bool | None,
+        fused: bool | None,
+        maximize: bool,
+        **settings: Any,
+    ) -> None:
+        check_lr(lr)
+        check_fraction("theta", theta)
+        if not 0.0 < tau < math.inf:
+            raise ValueError(f"Invalid tau value: {tau}; expected a positive number")
+        check_fraction("gamma", gamma)
+        check_fraction("delta", delta)
+        check_not_negative("weight_decay", weight_decay)
+        if int(max_extrapolations) != max_extrapolations or max_extrapolations < 0:
+            raise ValueError(f"Invalid max_extrapolations value: {max_extrapolations}; expected a whole number >= 0")
+        defaults = {
+            "lr": float(lr),
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "fused": fused,
+            "theta": theta,
+            "tau": tau,
+            "gamma": gamma,
+            "delta": delta,
+            "max_extrapolations": int(max_extrapolations),
+            **settings,
+        }
+        super().__init__(params, defaults, maximize=maximize)
+
+    def _constants(self) -> control.Constants:
+        state = self._control
+        return control.Constants(theta=state["theta"], tau=state["tau"], gamma=state["gamma"])
+
+    def _search_arguments(self, inner: control.InnerCycle) -> dict[str, Any]:
+        state = self._control
+        return {
+            "zeta": inner.zeta,
+            "slope": state["gamma"] * inner.direction_norm * inner.direction_norm / inner.batches,
+            "delta": state["delta"],
+            "max_extrapolations": state["max_extrapolations"],
+        }
