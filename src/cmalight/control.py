@@ -169,10 +169,10 @@ def after_small_direction(
     inner: InnerCycle, known: Known, constants: Constants, *, f_end: float, f_end_is_exact: bool
 ) -> Decision:
     """Lines 10 and 11: shrink ζ, and keep w̃ if it is not above f(w⁰)."""
-    if f_end <= known.f_0:  # line 10, α = ζ^k
+    if f_end <= known.f_0:  # line 10, α = ζ^k; line 11, φ stays
         f_next = f_end if f_end_is_exact else None
         return Decision(Outcome.SMALL_DIRECTION_KEPT, inner.zeta, constants.theta, known.phi, f_next)
-    # line 10, α = 0
+    # line 10, α = 0; line 11, φ stays
     return Decision(Outcome.SMALL_DIRECTION_REJECTED, 0.0, constants.theta, known.phi, known.f_current)
 
 

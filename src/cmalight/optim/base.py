@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.optim.optimizer import Optimizer, ParamsT, _device_dtype_check_for_fused
 from torch.optim.sgd import sgd
 
@@ -170,8 +171,9 @@ class EpochOptimizer(Optimizer):
                 return closure()
             return self._epoch._observe_closure(closure)
 
-    # Python bookkeeping: kept out of what torch.compile traces, so that it does not recompile at every step.
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    # Bookkeeping in Python is kept out of what torch.compile traces: it would recompile at every step. This is the
+    # decorator of torch's own optimizers; torch.compiler.disable would import the whole compiler with the package.
+    @_disable_dynamo
     def _step_scale(self) -> float:
         return 1.0 if self._epoch is None else self._epoch._take_step()
 

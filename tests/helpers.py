@@ -1,0 +1,58 @@
+"""What many tests need: small problems, and the loop of the README."""
+
+import torch
+from torch import Tensor, nn
+
+from cmalight import EpochReport, Objective
+
+MSE = nn.MSELoss()
+
+
+def run_epoch(optimizer, objective, model, batches, *, loss_fn=MSE, early=False) -> EpochReport:
+    with optimizer.epoch(objective) as epoch:
+        for x, y in epoch.batches(batches) if early else batches:
+            optimizer.zero_grad()
+            loss = loss_fn(model(x), y)
+            loss.backward()
+            epoch.observe(loss, len(y))
+            optimizer.step()
+    assert epoch.report is not None
+    return epoch.report
+
+
+def table(samples: int = 100, features: int = 4, *, seed: int = 0, noise: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Inputs and the outputs of a random sigmoid teacher."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(samples, features, generator=generator, dtype=torch.float64)
+    teacher = torch.randn(features, 1, generator=generator, dtype=torch.float64)
+    y = torch.sigmoid(x @ teacher) + noise * torch.randn(samples, 1, generator=generator, dtype=torch.float64)
+    return x, y
+
+
+def split(x: Tensor, y: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:
+    return list(zip(x.split(size), y.split(size), strict=True))
+
+
+def network(features: int = 4, hidden: int = 5, *, seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(features, hidden), nn.Sigmoid(), nn.Linear(hidden, 1)).double()
+
+
+def small_problem(size: int = 16, *, seed: int = 0):
+    """A network, its batches and its objective."""
+    model = network(seed=seed)
+    batches = split(*table(), size)
+    return model, batches, Objective(model, MSE, batches)
+
+
+def copied_state(module) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def same_state(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
+    """Bit for bit, NaN included."""
+    return left.keys() == right.keys() and all(_same_bits(left[name], right[name]) for name in left)
+
+
+def _same_bits(a: Tensor, b: Tensor) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and a.numpy().tobytes() == b.numpy().tobytes()

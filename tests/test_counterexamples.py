@@ -1,0 +1,71 @@
+"""Where the published method fails and this one does not (docs/counterexamples.md)."""
+
+import pytest
+import torch
+from torch import nn
+
+from cmalight import CMALight, Objective, Outcome
+from examples.counterexamples import noisy_least_squares
+from tests import reference
+from tests.helpers import run_epoch
+
+
+def two_parabolas():
+    """f_1 = 0.1 (w−2)², f_2 = (w−2)²: both batches are least at w = 2, and a step of 1.5 overshoots on the second."""
+    curvature = torch.tensor([0.2, 2.0], dtype=torch.float64)
+    problem = reference.Problem(lambda w, i: (curvature[i] * (w - 2) ** 2).mean() / 2, 2)
+    return problem, torch.ones(1), [torch.tensor([0]), torch.tensor([1])]
+
+
+def test_line_17_as_printed_repeats_the_same_epoch_forever():
+    problem, start, order = two_parabolas()
+    records = reference.cmalight(problem, start, [order] * 60, lr=1.5, shrink_on_line_17=False)
+    assert [(r.line, r.moved) for r in records[:2]] == [(7, True), (17, False)]
+    assert records[1].w.item() == pytest.approx(3.4)
+    assert all((r.line, r.moved, r.next_lr) == (17, False, 1.5) for r in records[1:])
+
+
+def test_our_line_17_shrinks_and_converges():
+    model = nn.Linear(1, 1, bias=False).double()
+    with torch.no_grad():
+        model.weight.fill_(1.0)
+    curvature = [0.2, 2.0]
+
+    def loss_fn(output, target):
+        return (target * (output - 2) ** 2).mean() / 2
+
+    one = torch.ones(1, 1, dtype=torch.float64)
+    batches = [(one, c * one) for c in curvature]
+    optimizer = CMALight(model.parameters(), lr=1.5)
+    objective = Objective(model, loss_fn, batches)
+    reports = [run_epoch(optimizer, objective, model, batches, loss_fn=loss_fn) for _ in range(60)]
+    assert [r.outcome for r in reports[:2]] == [Outcome.ACCEPTED, Outcome.SEARCH_REJECTED]
+    assert reports[1].next_lr == 0.75 * 1.5
+    assert model.weight.item() == pytest.approx(2.0, abs=1e-3)
+
+
+@pytest.mark.parametrize(("reshuffle", "gradient_left"), [(False, 1.0), (True, 0.1)], ids=["fixed", "reshuffled"])
+@pytest.mark.filterwarnings("ignore:CMALight has stalled")
+def test_light_stalls_where_the_gradient_is_not_zero(reshuffle, gradient_left):
+    report, gradient_norm = noisy_least_squares("light", epochs=200, reshuffle=reshuffle)
+    assert report.next_lr < 1e-20
+    assert gradient_norm > gradient_left
+
+
+@pytest.mark.parametrize("reshuffle", [False, True], ids=["fixed", "reshuffled"])
+@pytest.mark.filterwarnings("ignore:CMALight has stalled")
+def test_certified_converges_on_the_same_problem(reshuffle):
+    _, gradient_norm = noisy_least_squares("certified", epochs=200, reshuffle=reshuffle)
+    assert gradient_norm < 1e-3
+
+
+def test_light_started_at_a_solution_of_disagreeing_batches_never_moves():
+    centres = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
+    model = nn.Linear(1, 1, bias=False).double()
+    nn.init.zeros_(model.weight)
+    batches = [(torch.ones(1, 1, dtype=torch.float64), c[None]) for c in centres]
+    optimizer = CMALight(model.parameters(), lr=0.1)
+    objective = Objective(model, nn.MSELoss(), batches)
+    reports = [run_epoch(optimizer, objective, model, batches) for _ in range(20)]
+    assert all(r.alpha == 0.0 for r in reports)
+    assert model.weight.item() == 0.0

@@ -1,0 +1,74 @@
+"""The documents describe what is there now."""
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cmalight
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
+
+
+def test_every_line_of_the_listing_is_mapped_to_its_line_of_code():
+    page = (ROOT / "docs" / "algorithm.md").read_text()
+    line_map = runpy.run_path(str(ROOT / "docs" / "line_map.py"))
+    assert line_map["table"]() in page, "run `python docs/line_map.py --write`"
+    mapped = {(algorithm, line) for algorithm, line, *_ in line_map["rows"]()}
+    listing = {("CMALight", n) for n in (1, 3, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 17, 18, 20)}
+    search = {("EDFL_Light", n) for n in (2, 3, 6, 7, 10)}
+    assert mapped == listing | search
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: d.name)
+def test_links_between_documents_lead_somewhere(document):
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)", document.read_text()):
+        file = (document.parent / target) if target else document
+        assert file.exists(), f"{document.name} points to {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
+            slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor[1:] in slugs, f"{document.name} points to {target}{anchor}"
+
+
+def test_the_readmes_ten_lines_run():
+    import torch
+    from torch import nn
+
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
+    torch.manual_seed(0)
+    x = torch.rand(100, 3)
+    names = {
+        "model": nn.Linear(3, 1),
+        "loss_fn": nn.MSELoss(),
+        "loader": [(x[:50], x[:50].sum(1, keepdim=True)), (x[50:], x[50:].sum(1, keepdim=True))],
+        "epochs": 3,
+    }
+    exec(code, names)
+    assert names["epoch"].report.f_tilde < 2.0
+
+
+def test_the_demo_runs_and_ends_lower_than_it_began():
+    run = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "demo.py")], capture_output=True, text=True, check=True, timeout=300
+    )
+    values = [float(v) for v in re.findall(r"true loss ([\d.]+)", run.stdout)]
+    assert values[-1] < 0.3 * values[0]
+    assert "line 7" in run.stdout
+    assert run.stderr == ""
+
+
+def test_the_version_is_the_same_everywhere():
+    assert f"version: {cmalight.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_the_core_imports_torch_alone():
+    """Nothing that torch itself does not need may be imported with the package."""
+    code = "import torch, sys; before = set(sys.modules); import cmalight; print(*sorted(set(sys.modules) - before))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    foreign = {name for name in run.stdout.split() if name.partition(".")[0] not in {"cmalight", "torch"}}
+    assert not {name for name in foreign if name.partition(".")[0] not in sys.stdlib_module_names}

@@ -1,0 +1,163 @@
+"""The optimizers against the naive flat-vector twin, epoch by epoch."""
+
+import math
+
+import pytest
+import torch
+from torch.func import functional_call
+
+from cmalight import CMA, IG, CMALight, Objective
+from tests import reference
+from tests.helpers import MSE, network, run_epoch, table
+
+SAMPLES, EPOCHS = 70, 20
+# Above this loss an epoch has multiplied rounding errors too often for its figures, though not its decision, to agree.
+BLOWN_UP = 1e9
+LEARNING_RATES = [1e-4, 1e-2, 0.1, 0.5, 2.0, 10.0, 1e3]
+
+
+class Twin:
+    """One training problem, seen by the optimizer as a model and by the reference as a flat vector."""
+
+    def __init__(self, *, batch_size, reshuffle, seed=0):
+        self.x, self.y = table(SAMPLES, noise=0.3, seed=seed)
+        self.model = network(seed=seed)
+        generator = torch.Generator().manual_seed(seed)
+        in_order = torch.arange(SAMPLES)
+        self.orders = [
+            list((torch.randperm(SAMPLES, generator=generator) if reshuffle else in_order).split(batch_size))
+            for _ in range(EPOCHS)
+        ]
+        self.sizes = [p.numel() for p in self.model.parameters()]
+
+    def groups(self, lr, weight_decay):
+        """Weights and biases as two groups, where `lr` or `weight_decay` is a pair."""
+        lrs, decays = _pair(lr), _pair(weight_decay)
+        weights = [p for n, p in self.model.named_parameters() if n.endswith("weight")]
+        biases = [p for n, p in self.model.named_parameters() if n.endswith("bias")]
+        return [
+            {"params": params, "lr": lr_of_group, "weight_decay": decay_of_group}
+            for params, lr_of_group, decay_of_group in zip((weights, biases), lrs, decays, strict=True)
+        ]
+
+    def per_coordinate(self, value):
+        """The same pair as one number a coordinate of the flat vector."""
+        for_weights, for_biases = _pair(value)
+        parts = [
+            torch.full((p.numel(),), for_weights if n.endswith("weight") else for_biases, dtype=torch.float64)
+            for n, p in self.model.named_parameters()
+        ]
+        return torch.cat(parts)
+
+    def flat(self):
+        return torch.cat([p.detach().reshape(-1) for p in self.model.parameters()])
+
+    def problem(self):
+        names = [n for n, _ in self.model.named_parameters()]
+        shapes = [p.shape for p in self.model.parameters()]
+
+        def batch_loss(w, indices):
+            parts = [part.view(shape) for part, shape in zip(w.split(self.sizes), shapes, strict=True)]
+            output = functional_call(self.model, dict(zip(names, parts, strict=True)), (self.x[indices],))
+            return MSE(output, self.y[indices])
+
+        return reference.Problem(batch_loss, SAMPLES)
+
+    def assert_same(self, optimizer, records):
+        objective = Objective(self.model, MSE, list(zip(self.x.split(16), self.y.split(16), strict=True)))
+        for order, expected in zip(self.orders, records, strict=True):
+            report = run_epoch(optimizer, objective, self.model, [(self.x[i], self.y[i]) for i in order])
+            close = {"rel": 1e-8, "abs": 1e-14}
+            assert report.lr == pytest.approx(expected.lr, rel=1e-12)
+            assert report.next_lr == pytest.approx(expected.next_lr, rel=1e-12)
+            assert report.alpha == pytest.approx(expected.alpha, rel=1e-12)
+            assert report.evaluations == expected.evaluations
+            assert report.phi == pytest.approx(expected.phi, nan_ok=True, **close)
+            if expected.f_tilde < BLOWN_UP:
+                assert report.f_tilde == pytest.approx(expected.f_tilde, **close)
+                assert report.direction_norm == pytest.approx(expected.direction_norm, **close)
+            torch.testing.assert_close(self.flat(), expected.w, rtol=1e-8, atol=1e-10, equal_nan=True)
+
+
+def _pair(value):
+    return value if isinstance(value, tuple) else (value, value)
+
+
+@pytest.mark.parametrize("line_search", ["light", "certified"])
+@pytest.mark.parametrize("reshuffle", [False, True], ids=["fixed", "reshuffled"])
+@pytest.mark.parametrize("lr", LEARNING_RATES)
+def test_cmalight_with_a_short_last_batch(lr, reshuffle, line_search):
+    twin = Twin(batch_size=16, reshuffle=reshuffle)
+    records = reference.cmalight(twin.problem(), twin.flat(), twin.orders, lr=lr, line_search=line_search)
+    twin.assert_same(CMALight(twin.model.parameters(), lr=lr, line_search=line_search), records)
+
+
+@pytest.mark.parametrize("line_search", ["light", "certified"])
+@pytest.mark.parametrize("lr", [(0.5, 0.1), (0.1, 2.0), (1e-3, 1e-2)])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01, (0.05, 0.0)])
+def test_cmalight_with_parameter_groups_and_weight_decay(lr, weight_decay, line_search):
+    twin = Twin(batch_size=16, reshuffle=True, seed=1)
+    records = reference.cmalight(
+        twin.problem(),
+        twin.flat(),
+        twin.orders,
+        lr=twin.per_coordinate(lr),
+        weight_decay=twin.per_coordinate(weight_decay),
+        line_search=line_search,
+    )
+    twin.assert_same(CMALight(twin.groups(lr, weight_decay), line_search=line_search), records)
+
+
+@pytest.mark.parametrize("line_search", ["light", "certified"])
+@pytest.mark.parametrize(
+    "constants",
+    [
+        {"gamma": 0.5},
+        {"tau": 10.0},
+        {"delta": 0.5, "gamma": 1e-4},
+        {"theta": 0.3, "tau": 1e-4},
+        {"max_extrapolations": 0},
+        {"max_extrapolations": 2, "delta": 0.7},
+    ],
+    ids=str,
+)
+def test_cmalight_with_other_constants(constants, line_search):
+    twin = Twin(batch_size=10, reshuffle=False, seed=2)
+    records = reference.cmalight(twin.problem(), twin.flat(), twin.orders, lr=0.3, line_search=line_search, **constants)
+    twin.assert_same(CMALight(twin.model.parameters(), lr=0.3, line_search=line_search, **constants), records)
+
+
+@pytest.mark.parametrize("reshuffle", [False, True], ids=["fixed", "reshuffled"])
+@pytest.mark.parametrize("lr", LEARNING_RATES)
+def test_cma(lr, reshuffle):
+    twin = Twin(batch_size=16, reshuffle=reshuffle)
+    records = reference.cma(twin.problem(), twin.flat(), twin.orders, lr=lr, weight_decay=1e-3)
+    twin.assert_same(CMA(twin.model.parameters(), lr=lr, weight_decay=1e-3), records)
+
+
+@pytest.mark.parametrize("lr", LEARNING_RATES[:5])
+def test_ig(lr):
+    twin = Twin(batch_size=16, reshuffle=True)
+    records = reference.ig(twin.problem(), twin.flat(), twin.orders, lr=lr, decay=0.2, weight_decay=1e-3)
+    optimizer = IG(twin.model.parameters(), lr=lr, decay=0.2, weight_decay=1e-3)
+    for order, expected in zip(twin.orders, records, strict=True):
+        report = run_epoch(optimizer, None, twin.model, [(twin.x[i], twin.y[i]) for i in order])
+        assert report.next_lr == pytest.approx(expected.next_lr, rel=1e-12)
+        assert report.f_tilde == pytest.approx(expected.f_tilde, rel=1e-8)
+        assert report.evaluations == 0
+        assert math.isnan(report.phi)
+        torch.testing.assert_close(twin.flat(), expected.w, rtol=1e-8, atol=1e-10)
+
+
+def test_the_runs_above_reach_every_exit_of_the_listing():
+    """Otherwise agreeing with the reference would say little."""
+    seen = set()
+    for line_search in ("light", "certified"):
+        for constants in ({}, {"tau": 10.0}, {"gamma": 0.5}, {"delta": 0.5, "gamma": 1e-4}):
+            for lr in LEARNING_RATES:
+                twin = Twin(batch_size=16, reshuffle=True)
+                records = reference.cmalight(
+                    twin.problem(), twin.flat(), twin.orders, lr=lr, line_search=line_search, **constants
+                )
+                seen |= {(r.line, r.moved) for r in records}
+    assert seen >= {(7, True), (10, True), (10, False), (15, True), (15, False), (17, True)}

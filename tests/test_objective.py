@@ -1,0 +1,282 @@
+"""A full evaluation: its value, and that nothing of it stays."""
+
+import math
+import random
+
+import numpy
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset, WeightedRandomSampler
+
+from cmalight import Objective
+from tests.helpers import MSE, copied_state, network, same_state, split, table
+
+
+def loader_over(x, y, **options):
+    return DataLoader(TensorDataset(x, y), **options)
+
+
+def value_by_hand(model, x, y):
+    with torch.no_grad():
+        return MSE(model(x), y).item()
+
+
+@pytest.mark.parametrize("merge", [None, True, False])
+@pytest.mark.parametrize("size", [7, 10, 100, 1000])
+def test_the_value_is_the_mean_over_samples_whatever_the_batches(size, merge):
+    model, (x, y) = network(), table(100)
+    assert Objective(model, MSE, split(x, y, size), merge=merge)() == pytest.approx(
+        value_by_hand(model, x, y), rel=1e-12
+    )
+    assert Objective(model, MSE, loader_over(x, y, batch_size=size, shuffle=True), merge=merge)() == pytest.approx(
+        value_by_hand(model, x, y), rel=1e-12
+    )
+
+
+def test_samples_are_counted():
+    model, (x, y) = network(), table(100)
+    objective = Objective(model, MSE, split(x, y, 7))
+    objective()
+    assert objective.samples == 100
+
+
+def test_a_batch_dependent_model_is_evaluated_batch_by_batch():
+    x, y = table(100)
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 1)).double()
+    batches = split(x, y, 10)
+    with torch.no_grad():
+        expected = sum(MSE(model(a), b).item() for a, b in batches) / 10
+    assert Objective(model, MSE, batches)() == pytest.approx(expected, rel=1e-12)
+
+
+class CentresOverTheBatch(nn.Module):
+    """Looks across the batch, and no list of layers knows it."""
+
+    def forward(self, x):
+        return x - x.mean(0)
+
+
+def test_an_unknown_layer_that_looks_across_the_batch_is_found_out():
+    x, y = table(100)
+    model = nn.Sequential(CentresOverTheBatch(), nn.Linear(4, 1)).double()
+    batches = split(x, y, 10)
+    with torch.no_grad():
+        expected = sum(MSE(model(a), b).item() for a, b in batches) / 10
+    assert Objective(model, MSE, batches)() == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_loss_that_is_no_sample_mean_is_found_out():
+    model, (x, y) = network(), table(100)
+    batches = split(x, y, 10)
+
+    def root_mean_square(output, target):
+        return MSE(output, target).sqrt()
+
+    with torch.no_grad():
+        expected = sum(root_mean_square(model(a), b).item() for a, b in batches) / 10
+    assert Objective(model, root_mean_square, batches)() == pytest.approx(expected, rel=1e-12)
+
+
+def test_batches_that_do_not_fit_together_are_left_apart():
+    """Sequences padded to the longest of their batch."""
+    batches = [(torch.ones(2, length, 4), torch.zeros(2, length, 1)) for length in (3, 5, 5, 4)]
+    model = nn.Linear(4, 1)
+    with torch.no_grad():
+        expected = sum(MSE(model(a), b).item() for a, b in batches) / 4
+    assert Objective(model, MSE, batches)() == pytest.approx(expected, rel=1e-6)
+    assert Objective(model, MSE, batches, merge=True)() == pytest.approx(expected, rel=1e-6)
+
+
+def test_merging_runs_few_large_batches():
+    model, (x, y) = network(), table(1000)
+    sizes = []
+    model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    objective = Objective(model, MSE, split(x, y, 10))
+    objective()
+    sizes.clear()
+    objective()
+    assert sizes == [1000]
+
+
+def test_merged_batches_stay_within_bounds():
+    x, y = torch.zeros(20_000, 1000), torch.zeros(20_000, 1)
+    model = nn.Linear(1000, 1)
+    sizes = []
+    model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    Objective(model, MSE, loader_over(x, y, batch_size=100), merge=True)()
+    assert max(sizes) <= 1048
+    assert sum(sizes) == 20_000
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"drop_last": True},
+        {"sampler": WeightedRandomSampler([1.0] * 50 + [0.0] * 50, 60)},
+        {"sampler": RandomSampler(range(100), num_samples=30)},
+        {"collate_fn": lambda items: tuple(2 * torch.stack(part) for part in zip(*items, strict=True))},
+    ],
+    ids=["drop_last", "weighted", "subset", "collate"],
+)
+def test_a_loader_with_a_will_of_its_own_is_followed(options):
+    model, (x, y) = network(), table(100)
+    loader = loader_over(x, y, batch_size=30, **options)
+    torch.manual_seed(5)
+    expected = Objective(model, MSE, loader, merge=False)
+    torch.manual_seed(5)
+    value = expected()
+    torch.manual_seed(5)
+    merged = Objective(model, MSE, loader, merge=True)
+    assert merged() == pytest.approx(value, rel=1e-12)
+    assert merged.samples == expected.samples
+
+
+def test_other_batches_by_forward():
+    model, (x, y) = network(), table(100)
+    batches = [{"x": a, "y": b} for a, b in split(x, y, 30)]
+    objective = Objective(model, None, batches, forward=lambda m, b: (MSE(m(b["x"]), b["y"]), len(b["y"])))
+    assert objective() == pytest.approx(value_by_hand(model, x, y), rel=1e-12)
+    assert objective.samples == 100
+
+
+@pytest.mark.parametrize("weights", [None, [1.0, 2.0, 0.5]])
+@pytest.mark.parametrize("ignore", [False, True])
+@pytest.mark.parametrize("merge", [None, False])
+def test_class_weights_and_ignored_targets_change_the_denominator(weights, ignore, merge):
+    torch.manual_seed(0)
+    x, y = torch.randn(60, 4), torch.randint(0, 3, (60,))
+    if ignore:
+        y[::7] = -100
+    loss_fn = nn.CrossEntropyLoss(weight=None if weights is None else torch.tensor(weights))
+    model = nn.Linear(4, 3)
+    with torch.no_grad():
+        expected = loss_fn(model(x), y).item()
+    assert Objective(model, loss_fn, split(x, y, 7), merge=merge)() == pytest.approx(expected, rel=1e-5)
+
+
+class RandomDataset(Dataset):
+    """Augments with every random number generator there is."""
+
+    def __init__(self):
+        self.x, self.y = table(40)
+        self.generator = torch.Generator().manual_seed(1)
+        self.rng = numpy.random.default_rng(1)
+        self.legacy = numpy.random.RandomState(1)
+        self.python = random.Random(1)
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, i):
+        noise = torch.rand((), generator=self.generator) + torch.rand(()) + random.random() + self.python.random()
+        noise = noise + numpy.random.rand() + self.rng.random() + self.legacy.rand()
+        return self.x[i] + 0.01 * noise, self.y[i]
+
+    def states(self):
+        return (
+            self.generator.get_state().tolist(),
+            str(self.rng.bit_generator.state),
+            str(self.legacy.get_state()),
+            self.python.getstate(),
+            torch.get_rng_state().tolist(),
+            random.getstate(),
+            str(numpy.random.get_state()),
+        )
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_an_evaluation_leaves_no_trace(mode):
+    dataset = RandomDataset()
+    sampler_generator, loader_generator = torch.Generator().manual_seed(2), torch.Generator().manual_seed(3)
+    sampler = RandomSampler(dataset, generator=sampler_generator)
+    loader = DataLoader(dataset, batch_size=8, sampler=sampler, generator=loader_generator)
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(0.5), nn.Linear(5, 1)).double()
+    model[1].eval()
+    MSE(model(dataset.x), dataset.y).backward()
+    gradients = [p.grad.clone() for p in model.parameters()]
+    before, states, modes = copied_state(model), dataset.states(), [m.training for m in model.modules()]
+    own = sampler_generator.get_state().tolist(), loader_generator.get_state().tolist()
+    assert math.isfinite(Objective(model, MSE, loader, mode=mode)())
+    assert same_state(model.state_dict(), before)
+    assert dataset.states() == states
+    assert (sampler_generator.get_state().tolist(), loader_generator.get_state().tolist()) == own
+    assert [m.training for m in model.modules()] == modes
+    assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), gradients, strict=True))
+
+
+def test_an_evaluation_that_fails_leaves_no_trace_either():
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 1)).double().eval()
+    x, y = table(40)
+    before, rng = copied_state(model), torch.get_rng_state()
+    batches = [*split(x, y, 8), (x[:, :3], y)]
+    with pytest.raises(RuntimeError, match="shapes"):
+        Objective(model, MSE, batches)()
+    assert same_state(model.state_dict(), before)
+    assert torch.equal(torch.get_rng_state(), rng)
+    assert not model.training
+
+
+def test_it_runs_in_training_mode_by_default_and_respects_frozen_layers():
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(0.5), nn.Linear(5, 1)).double()
+    modes = []
+    model.register_forward_pre_hook(lambda *_: modes.append([m.training for m in model.modules()]))
+    batches = split(*table(20), 20)
+    model[1].eval()
+    Objective(model, MSE, batches)()
+    assert modes.pop() == [True, True, False, True, True]
+    model.eval()
+    Objective(model, MSE, batches)()
+    assert modes.pop() == [True] * 5
+    Objective(model, MSE, batches, mode="eval")()
+    assert modes.pop() == [False] * 5
+
+
+def test_a_pass_in_mid_epoch_does_not_disturb_a_loader_with_persistent_workers():
+    x, y = table(40)
+    loader = loader_over(x, y, batch_size=8, num_workers=1, persistent_workers=True)
+    objective = Objective(network(), MSE, loader, merge=False)
+    seen = 0
+    for number, (a, _) in enumerate(loader):
+        if number == 1:
+            objective()
+        seen += len(a)
+    assert seen == 40
+
+
+def test_an_iterator_is_refused_because_it_ends_after_one_pass():
+    with pytest.raises(ValueError, match="again and again"):
+        Objective(network(), MSE, iter(split(*table(), 10)))
+
+
+def test_an_empty_loader_is_refused():
+    with pytest.raises(ValueError, match="no batch"):
+        Objective(network(), MSE, [])()
+
+
+def test_batches_of_another_shape_are_refused_with_advice():
+    x, y = table(20)
+    with pytest.raises(ValueError, match="a tuple of 3; pass forward="):
+        Objective(network(), MSE, [(x, y, y)])()
+    with pytest.raises(ValueError, match="a dict; pass forward="):
+        Objective(network(), MSE, [{"x": x}])()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mode": "test"}, "Invalid mode"),
+        ({"loss_fn": None}, "needs a loss_fn"),
+        ({"loss_fn": nn.MSELoss(reduction="sum")}, "reduction='mean'"),
+        ({"merge": True, "forward": lambda m, b: (m(b), 1)}, "merge=True"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Objective(**{"model": network(), "loss_fn": MSE, "loader": [], **arguments})
+
+
+def test_a_loss_that_is_not_a_scalar_is_refused():
+    x, y = table(20)
+    with pytest.raises(ValueError, match="scalar loss"):
+        Objective(network(), lambda output, target: (output - target) ** 2, [(x, y)])()

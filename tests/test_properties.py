@@ -1,0 +1,155 @@
+"""Section by section what must hold on every run, on random problems (docs/algorithm.md)."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cmalight import CMALight, Objective, Outcome
+from tests.helpers import MSE, network, run_epoch, split, table
+
+
+class Run:
+    """A random sum of convex quadratics under CMALight, with what every epoch did."""
+
+    def __init__(self, seed, *, lr, line_search, reshuffle, epochs, weight_decay=0.0, samples=24, batch_size=5):
+        generator = torch.Generator().manual_seed(seed)
+        self.a = torch.randn(samples, 3, generator=generator, dtype=torch.float64)
+        self.b = self.a.sum(1, keepdim=True) + torch.randn(samples, 1, generator=generator, dtype=torch.float64)
+        self.model = torch.nn.Linear(3, 1, bias=False).double()
+        with torch.no_grad():
+            self.model.weight.copy_(torch.randn(1, 3, generator=generator, dtype=torch.float64))
+        self.weight_decay, self.samples, self.batch_size = weight_decay, samples, batch_size
+        self.optimizer = CMALight(self.model.parameters(), lr=lr, line_search=line_search, weight_decay=weight_decay)
+        objective = Objective(self.model, MSE, split(self.a, self.b, batch_size))
+        self.values = [self.f()]
+        self.reports = []
+        for _ in range(epochs):
+            order = torch.randperm(samples, generator=generator) if reshuffle else torch.arange(samples)
+            batches = [(self.a[i], self.b[i]) for i in order.split(batch_size)]
+            self.reports.append(run_epoch(self.optimizer, objective, self.model, batches))
+            self.values.append(self.f())
+
+    def f(self):
+        with torch.no_grad():
+            w = self.model.weight
+            return (MSE(self.model(self.a), self.b) + self.weight_decay / 2 * w.square().sum()).item()
+
+    def gradient_norm(self):
+        """‖∇f‖ of the sum over batches."""
+        self.model.zero_grad()
+        w = self.model.weight
+        f = MSE(self.model(self.a), self.b) + self.weight_decay / 2 * w.square().sum()
+        (f * self.samples / self.batch_size).backward()
+        return w.grad.norm().item()
+
+
+runs = {
+    "seed": st.integers(0, 10_000),
+    "lr": st.floats(-4, 3).map(lambda e: 10.0**e),
+    "reshuffle": st.booleans(),
+    "weight_decay": st.sampled_from([0.0, 0.1]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:CMALight has stalled")
+@given(**runs, line_search=st.sampled_from(["light", "certified"]))
+@settings(max_examples=60, deadline=None)
+def test_phi_and_the_step_size_never_grow_and_every_move_is_justified(seed, lr, reshuffle, weight_decay, line_search):
+    run = Run(seed, lr=lr, line_search=line_search, reshuffle=reshuffle, epochs=30, weight_decay=weight_decay)
+    f_0, phi, slack = run.values[0], run.values[0], 1e-12
+    for report, before, after in zip(run.reports, run.values, run.values[1:], strict=False):
+        assert report.phi <= phi * (1 + slack)
+        assert report.next_lr <= report.lr
+        if report.alpha:
+            below_start = min(report.f_tilde, after) <= f_0 * (1 + slack)
+            assert below_start or (line_search == "certified" and after <= before * (1 + slack))
+        else:
+            assert after == before
+        phi = report.phi
+
+
+@pytest.mark.filterwarnings("ignore:CMALight has stalled")
+@given(**runs)
+@settings(max_examples=60, deadline=None)
+def test_an_accepted_extrapolation_decreases_the_objective_sufficiently(seed, lr, reshuffle, weight_decay):
+    run = Run(seed, lr=lr, line_search="certified", reshuffle=reshuffle, epochs=30, weight_decay=weight_decay)
+    batches = run.samples / run.batch_size
+    for report, before, after in zip(run.reports, run.values, run.values[1:], strict=False):
+        if report.outcome in (Outcome.SEARCH_SHORT, Outcome.SEARCH_SUCCEEDED):
+            extrapolated = report.alpha > report.lr
+            step = 0.9 * report.alpha if extrapolated else report.lr
+            assert after <= before - 1e-2 * step * report.direction_norm**2 / batches + 1e-12 * before
+
+
+@pytest.mark.filterwarnings("ignore:CMALight has stalled")
+@given(seed=st.integers(0, 10_000), lr=st.sampled_from([1e-2, 0.3, 10.0, 1e4]), reshuffle=st.booleans())
+@settings(max_examples=15, deadline=None)
+def test_certified_converges_on_strongly_convex_sums_also_from_a_far_too_large_step(seed, lr, reshuffle):
+    run = Run(seed, lr=lr, line_search="certified", reshuffle=reshuffle, epochs=250, weight_decay=0.1)
+    assert run.gradient_norm() < 1e-3
+    assert run.reports[-1].next_lr < 1e-3 * lr
+
+
+class OneEpoch:
+    """The figures of one epoch of a small network, as a function of the step size."""
+
+    def __init__(self):
+        self.x, self.y = table(40, noise=0.3)
+        self.batches = split(self.x, self.y, 8)
+
+    def model(self):
+        return network(seed=1)
+
+    def figures(self, lr):
+        """f̃ and d in sum units, by the optimizer itself; everything is accepted, so w̃ can be read off."""
+        model = self.model()
+        start = flat(model)
+        optimizer = CMALight(model.parameters(), lr=lr, tau=1e300)
+        report = run_epoch(optimizer, lambda: 1e300, model, self.batches)
+        assert report.alpha == lr
+        return report.f_tilde * len(self.batches), (flat(model) - start) / lr
+
+    def batch_gradients(self):
+        model = self.model()
+        gradients = []
+        for x, y in self.batches:
+            model.zero_grad()
+            MSE(model(x), y).backward()
+            gradients.append(torch.cat([p.grad.reshape(-1) for p in model.parameters()]))
+        return torch.stack(gradients)
+
+    def f(self):
+        model = self.model()
+        with torch.no_grad():
+            return sum(MSE(model(x), y).item() for x, y in self.batches)
+
+
+def flat(model):
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+
+
+def order_of_vanishing(error):
+    """The exponent q of error ~ lr^q between two small step sizes."""
+    return math.log10(error(1e-3) / error(1e-4))
+
+
+def test_proposition_1_direction_and_estimate_converge_to_first_order():
+    epoch = OneEpoch()
+    gradient = epoch.batch_gradients().sum(0)
+    assert order_of_vanishing(lambda lr: (epoch.figures(lr)[1] + gradient).norm().item()) == pytest.approx(1, abs=0.05)
+    assert order_of_vanishing(lambda lr: abs(epoch.figures(lr)[0] - epoch.f())) == pytest.approx(1, abs=0.05)
+
+
+def test_the_expansion_of_the_estimate_is_right_to_second_order():
+    """f̃ = f(w) − (ζ/2)(‖d‖² − Σ‖∇f_p‖²) + O(ζ²)."""
+    epoch = OneEpoch()
+    gradients = epoch.batch_gradients()
+    first_order = (gradients.sum(0).square().sum() - gradients.square().sum()).item() / 2
+
+    def error(lr):
+        return abs(epoch.figures(lr)[0] - (epoch.f() - lr * first_order))
+
+    assert order_of_vanishing(error) == pytest.approx(2, abs=0.05)
