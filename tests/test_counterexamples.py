@@ -48,7 +48,7 @@ def test_our_line_17_shrinks_and_converges():
 @pytest.mark.filterwarnings("ignore:CMALight has stalled")
 def test_light_stalls_where_the_gradient_is_not_zero(reshuffle, gradient_left):
     report, gradient_norm = noisy_least_squares("light", epochs=200, reshuffle=reshuffle)
-    assert report.next_lr < 1e-20
+    assert report.next_lr < 1e-14
     assert gradient_norm > gradient_left
 
 

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from cmalight import CMALight, Objective, Outcome
 from tests.helpers import MSE, copied_state, network, run_epoch, same_state, small_problem, split, table
@@ -43,6 +44,25 @@ def test_early_rejection_changes_no_weight_no_step_size_and_no_phi(lr):
     assert optimizer.evaluations == other_optimizer.evaluations
     assert any(r.outcome is Outcome.REJECTED_EARLY for r in reports)
     assert drawn < all_batches
+
+
+@pytest.mark.parametrize("with_generator", [False, True])
+def test_the_next_epochs_order_of_a_shuffled_data_loader_stays_the_same(with_generator):
+    def train_on_loader(early_rejection):
+        torch.manual_seed(0)
+        generator = torch.Generator().manual_seed(0) if with_generator else None
+        loader = DataLoader(TensorDataset(*table(noise=0.1)), batch_size=4, shuffle=True, generator=generator)
+        model = network()
+        optimizer = CMALight(model.parameters(), lr=50.0, early_rejection=early_rejection)
+        objective = Objective(model, MSE, loader)
+        reports = [run_epoch(optimizer, objective, model, loader, early=True) for _ in range(25)]
+        return model, reports
+
+    model, reports = train_on_loader(True)
+    other, others = train_on_loader(False)
+    assert any(r.outcome is Outcome.REJECTED_EARLY for r in reports)
+    assert [r.phi for r in reports] == [r.phi for r in others]
+    assert same_state(model.state_dict(), other.state_dict())
 
 
 def test_a_rejected_epoch_reports_a_lower_bound_and_no_direction():

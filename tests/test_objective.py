@@ -99,13 +99,23 @@ def test_merging_runs_few_large_batches():
     assert sizes == [1000]
 
 
+def test_a_wide_layer_makes_merged_batches_smaller():
+    x, y = table(1000)
+    model = nn.Sequential(nn.Linear(4, 4096), nn.Linear(4096, 1)).double()
+    sizes = []
+    model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    Objective(model, MSE, split(x, y, 10), merge=True)()
+    assert max(sizes) <= 64
+    assert sum(sizes) == 1000
+
+
 def test_merged_batches_stay_within_bounds():
     x, y = torch.zeros(20_000, 1000), torch.zeros(20_000, 1)
     model = nn.Linear(1000, 1)
     sizes = []
     model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
     Objective(model, MSE, loader_over(x, y, batch_size=100), merge=True)()
-    assert max(sizes) <= 1048
+    assert max(sizes) <= 262
     assert sum(sizes) == 20_000
 
 

@@ -82,5 +82,15 @@ def test_large_and_strided_tensors_go_piece_by_piece(monkeypatch):
     assert sum(sizes) == 1001
 
 
+@pytest.mark.parametrize("size", [1 << 15, (1 << 15) + 77, 1 << 18])
+def test_large_tensors_are_summed_to_almost_double_precision(size):
+    torch.manual_seed(0)
+    tensor = 3 + torch.randn(size)
+    exact = tensor.double().square().sum().item()
+    assert norms.sum_of_squares([tensor, tensor[:10]]).item() == pytest.approx(
+        exact + tensor[:10].double().square().sum().item(), rel=1e-7
+    )
+
+
 def test_sums_of_squares_do_not_overflow_single_precision():
     assert norms.sum_of_squares([torch.tensor([1e30]), torch.tensor([1e30])]).item() == pytest.approx(2e60, rel=1e-6)

@@ -11,30 +11,32 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 
 Pair = tuple[Tensor, Tensor]
 
-# A merged batch holds about this many input numbers, and at most this many samples.
-_ELEMENTS = 1 << 20
-_SAMPLES = 1 << 13
+# A merged batch, and what a layer makes of it, holds about this many numbers: they stay in a core's cache.
+_NUMBERS = 1 << 18
+_SAMPLES = 1 << 11
 
 
-def merged(loader: Iterable[Any]) -> Iterator[Any]:
+def merged(loader: Iterable[Any], model: nn.Module) -> Iterator[Any]:
     """The batches of `loader`, joined where they are pairs of tensors that fit together."""
     tensors = _whole_tensors(loader)
     if tensors is not None:
-        yield from _slices(tensors)
+        yield from _slices(tensors, _samples_in_one(tensors[0], model))
         return
     waiting: list[Pair] = []
-    samples = 0
+    room = 0
     for batch in loader:
         if not is_pair_of_tensors(batch):
             yield from _joined(waiting)
-            waiting, samples = [], 0
+            waiting = []
             yield batch
             continue
-        if waiting and not (_fits(waiting[0], batch) and samples + len(batch[0]) <= _samples_in_one(batch[0])):
+        if waiting and not (len(batch[0]) <= room and _fits(waiting[0], batch)):
             yield from _joined(waiting)
-            waiting, samples = [], 0
+            waiting = []
+        if not waiting:
+            room = _samples_in_one(batch[0], model)
         waiting.append(batch)
-        samples += len(batch[0])
+        room -= len(batch[0])
     yield from _joined(waiting)
 
 
@@ -68,20 +70,22 @@ def _fits(first: Pair, other: Pair) -> bool:
     return all(a.shape[1:] == b.shape[1:] for a, b in zip(first, other, strict=True))
 
 
-def _samples_in_one(inputs: Tensor) -> int:
-    per_sample = max(1, inputs[0].numel())
-    return max(len(inputs), min(_SAMPLES, _ELEMENTS // per_sample))
+def _samples_in_one(inputs: Tensor, model: nn.Module) -> int:
+    widest_layer = max((max(p.shape, default=1) for p in model.parameters()), default=1)
+    return max(1, min(_SAMPLES, _NUMBERS // max(1, widest_layer, inputs[0].numel())))
 
 
-def _slices(tensors: Pair) -> Iterator[Pair]:
+def _slices(tensors: Pair, size: int) -> Iterator[Pair]:
     inputs, target = tensors
-    size = max(1, min(_SAMPLES, _ELEMENTS // max(1, inputs[0].numel())))
     for start in range(0, len(inputs), size):
         yield inputs[start : start + size], target[start : start + size]
 
 
 def _whole_tensors(loader: Iterable[Any]) -> Pair | None:
-    """The tensors behind a plain DataLoader(TensorDataset) that visits every sample once; else None."""
+    """The tensors behind TensorBatches or a DataLoader(TensorDataset) that visits every sample once; else None."""
+    in_memory: Any = loader
+    if hasattr(loader, "for_evaluation") and is_pair_of_tensors(in_memory.tensors):
+        return in_memory.tensors[0], in_memory.tensors[1]
     if not isinstance(loader, DataLoader) or type(loader.dataset) is not TensorDataset:
         return None
     if loader.collate_fn is not default_collate or loader.drop_last or type(loader.batch_sampler) is not BatchSampler:

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 # A difference of two tensors is formed piece by piece, so that its memory stays below this many elements.
-PIECE = 1 << 20
+PIECE = 1 << 18
+# A large tensor is summed up in rows of this length, and only the rows' sums in double precision.
+_ROW = 1 << 10
 
 
 def accumulation_dtype(device: torch.device) -> torch.dtype:
@@ -20,11 +22,29 @@ def accumulation_dtype(device: torch.device) -> torch.dtype:
 @torch.no_grad()
 def sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
     """Σ ‖t‖² as a 0-dim tensor on the device of the first tensor; waits for nothing."""
-    real = [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
-    device = real[0].device
-    dtype = accumulation_dtype(device)
-    norms = torch._foreach_norm(real, 2, dtype=dtype)
-    return torch.stack([n.to(device) for n in norms]).square_().sum()
+    device = tensors[0].device
+    small = [torch.view_as_real(t) if t.is_complex() else t for t in tensors if not _goes_by_rows(t)]
+    norms = list(torch._foreach_norm(small, 2, dtype=accumulation_dtype(device))) if small else []
+    norms += [_norm_by_rows(t) for t in tensors if _goes_by_rows(t)]
+    if any(n.device != device for n in norms):
+        norms = [n.to(device) for n in norms]
+    stacked = torch.stack(norms)
+    return torch.dot(stacked, stacked)
+
+
+def _goes_by_rows(tensor: Tensor) -> bool:
+    return tensor.dtype is torch.float32 and tensor.numel() >= 32 * _ROW and tensor.is_contiguous()
+
+
+def _norm_by_rows(tensor: Tensor) -> Tensor:
+    """A norm in double precision would first make a double copy of the tensor; rows are exact enough in single."""
+    flat = tensor.view(-1)
+    whole = len(flat) // _ROW * _ROW
+    dtype = accumulation_dtype(tensor.device)
+    rows = torch.linalg.vector_norm(flat[:whole].view(-1, _ROW), dim=1).to(dtype)
+    rest = torch.linalg.vector_norm(flat[whole:], dtype=dtype)
+    together: Tensor = torch.linalg.vector_norm(torch.cat([rows, rest.unsqueeze(0)]))
+    return together
 
 
 @torch.no_grad()

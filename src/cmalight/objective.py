@@ -67,6 +67,7 @@ class Objective:
         self.loader = _private_iteration(loader)
         self.mode = mode
         self.samples: float = math.nan  # of the last pass: the sum of the counts
+        self.before_batch: Callable[[], object] | None = None  # may raise, to break off a pass
         self._forward = forward
         self._merge = False if forward is not None else merge
 
@@ -86,6 +87,8 @@ class Objective:
         total: Tensor | None = None
         samples = 0.0
         for batch in self._batches():
+            if self.before_batch is not None:
+                self.before_batch()
             loss, count = self._evaluate(batch)
             if total is None:
                 total = torch.zeros((), dtype=accumulation_dtype(loss.device), device=loss.device)
@@ -99,7 +102,7 @@ class Objective:
     def _batches(self) -> Iterator[Any]:
         if self._merge is None:
             self._merge = self._merging_is_exact()
-        return merged(self.loader) if self._merge else iter(self.loader)
+        return merged(self.loader, self.model) if self._merge else iter(self.loader)
 
     def _evaluate(self, batch: Any) -> tuple[Tensor, float]:
         if self._forward is not None:
@@ -148,7 +151,10 @@ def sample_count(loss_fn: Any, target: Any) -> float:
 
 
 def _private_iteration(loader: Iterable[Any]) -> Iterable[Any]:
-    """A DataLoader with persistent workers has one iterator, which a pass in mid-epoch would reset: use another."""
+    """An iteration of our own, so that a pass in mid-epoch does not disturb the one that is under way."""
+    if hasattr(loader, "for_evaluation"):  # TensorBatches would count the pass as an epoch
+        return loader.for_evaluation()  # type: ignore[no-any-return]
+    # A DataLoader with persistent workers has but one iterator, and iterating it again resets that.
     if isinstance(loader, DataLoader) and loader.persistent_workers:
         private = copy.copy(loader)
         private._iterator = None

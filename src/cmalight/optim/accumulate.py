@@ -11,49 +11,71 @@ from torch import Tensor
 
 from cmalight.norms import accumulation_dtype
 
+# A loss is only copied into a slot; the arithmetic is done for this many at once.
+_SLOTS = 64
+
 
 class LossSum:
     """Σ count · loss in double precision on the losses' device; only `value` and `lowest` wait for it."""
 
-    def __init__(self, *, track_lowest: bool) -> None:
-        self._sum: Tensor | None = None
-        self._lowest: Tensor | None = None
-        self._track_lowest = track_lowest
+    def __init__(self) -> None:
+        self._slots: tuple[Tensor, ...] = ()
+        self._used = 0
+        self._count = 0.0  # of each loss in the slots
+        self._device = torch.device("cpu")
 
     def add(self, loss: Tensor | float, count: float) -> None:
         if not isinstance(loss, Tensor):
             loss = torch.as_tensor(loss, dtype=torch.float64)
-        if loss.numel() != 1 or loss.is_complex():
-            raise ValueError(
-                f"Invalid loss: expected a real scalar, the mean loss of the batch, but got a {loss.dtype} "
-                f"tensor of shape {tuple(loss.shape)}"
-            )
-        loss = loss.detach().reshape(())
-        if self._sum is None:
+        if loss.dim() or loss.is_complex():
+            loss = _as_real_scalar(loss)
+        if not self._slots:
             self._start(loss.device)
-        self._add(loss, count)
-        if self._lowest is not None:
-            torch.minimum(self._lowest, loss.to(self._lowest.device), out=self._lowest)
+        if self._used == _SLOTS or count != self._count:
+            self._fold()
+            self._count = count
+        self._slots[self._used].copy_(loss.detach(), non_blocking=True)
+        self._used += 1
 
-    def add_regularisation(self, term: Tensor, count: float) -> None:
-        """The term that goes with the loss last added: at least 0, so it cannot change `lowest`."""
-        self._add(term, count)
+    def add_term(self, value: Tensor, weight: float) -> None:
+        """weight · value, where value is at least 0: it cannot change `lowest`."""
+        self._sum.add_(value.to(self._device), alpha=weight)
+
+    # Reading changes nothing, so that the sum does not depend, to the last bit, on how often it is read.
 
     def value(self) -> float:
-        return 0.0 if self._sum is None else float(self._sum.item())
+        if not self._slots:
+            return 0.0
+        return float(self._sum.add(self._buffer[: self._used].sum(), alpha=self._count).item())
 
     def lowest(self) -> float:
-        return math.inf if self._lowest is None else float(self._lowest.item())
+        if not self._slots:
+            return math.inf
+        return min(float(self._lowest.item()), *self._buffer[: self._used].tolist())
 
     def _start(self, device: torch.device) -> None:
         dtype = accumulation_dtype(device)
+        self._device = device
+        self._buffer = torch.empty(_SLOTS, dtype=dtype, device=device)
+        self._slots = self._buffer.unbind()
         self._sum = torch.zeros((), dtype=dtype, device=device)
-        if self._track_lowest:
-            self._lowest = torch.full((), math.inf, dtype=dtype, device=device)
+        self._lowest = torch.full((), math.inf, dtype=dtype, device=device)
 
-    def _add(self, value: Tensor, count: float) -> None:
-        if self._sum is not None:
-            self._sum.add_(value if value.device == self._sum.device else value.to(self._sum.device), alpha=count)
+    def _fold(self) -> None:
+        if self._used:
+            losses = self._buffer[: self._used]
+            self._sum.add_(losses.sum(), alpha=self._count)
+            self._lowest = torch.minimum(self._lowest, losses.min())
+            self._used = 0
+
+
+def _as_real_scalar(loss: Tensor) -> Tensor:
+    if loss.numel() != 1 or loss.is_complex():
+        raise ValueError(
+            f"Invalid loss: expected a real scalar, the mean loss of the batch, but got a {loss.dtype} "
+            f"tensor of shape {tuple(loss.shape)}"
+        )
+    return loss.reshape(())
 
 
 class BatchCounts:
@@ -114,6 +136,8 @@ class BatchCounts:
 
 def batch_size(batch: Any) -> float | None:
     """The length of the first tensor in a batch, where there is one."""
+    if isinstance(batch, list | tuple) and batch and isinstance(batch[0], Tensor) and batch[0].dim():
+        return float(batch[0].shape[0])
     if isinstance(batch, Tensor):
         return float(len(batch)) if batch.dim() else None
     if isinstance(batch, Mapping):

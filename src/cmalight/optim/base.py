@@ -54,7 +54,7 @@ class EpochOptimizer(Optimizer):
             raise ValueError(_NO_MAXIMIZE)
         if defaults["foreach"] and defaults["fused"]:
             raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
-        super().__init__(params, defaults)
+        super().__init__(params, {**defaults, "differentiable": False})
         self._complete_state()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -68,10 +68,21 @@ class EpochOptimizer(Optimizer):
                 group.setdefault(name, value)
         for name, value in _FRESH_STATE.items():
             self._control.setdefault(name, value)
-        if any(group["fused"] for group in self.param_groups):
-            self._step_supports_amp_scaling = True
         self._epoch: Epoch | None = None
+        self._fused_checked = False
         self._versions: tuple[int, ...] | None = None
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """What GradScaler asks: whether step() itself unscales and skips, which torch's fused step alone does."""
+        return all(group["fused"] for group in self.param_groups)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if self._epoch is not None:
+            raise RuntimeError("load_state_dict() was called inside an epoch: leave its `with` block first")
+        if any(group.get("maximize") for group in state_dict["param_groups"]):
+            raise ValueError(_NO_MAXIMIZE)
+        super().load_state_dict(state_dict)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, as in torch; follow it by `restart(objective)` where it changes the objective."""
@@ -83,6 +94,7 @@ class EpochOptimizer(Optimizer):
         check_lr(param_group.get("lr", self.defaults["lr"]), zero_allowed=True)
         check_not_negative("weight_decay", param_group.get("weight_decay", self.defaults["weight_decay"]))
         super().add_param_group(param_group)
+        self._fused_checked = False
 
     @property
     def evaluations(self) -> int:
@@ -132,6 +144,8 @@ class EpochOptimizer(Optimizer):
             loss = self._run_closure(closure)
         scale = self._step_scale()
         for group in self.param_groups:
+            if not group["lr"]:
+                continue
             params: list[Tensor] = []
             grads: list[Tensor] = []
             has_sparse_grad = self._collect(group, params, grads)
@@ -151,6 +165,7 @@ class EpochOptimizer(Optimizer):
                 nesterov=False,
                 maximize=False,
             )
+        self._fused_checked = True
         return loss
 
     def _collect(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> bool:
@@ -158,7 +173,7 @@ class EpochOptimizer(Optimizer):
         for p in group["params"]:
             if p.grad is None:
                 continue
-            if group["fused"]:
+            if group["fused"] and not self._fused_checked:
                 _device_dtype_check_for_fused(p)
             params.append(p)
             grads.append(p.grad)
@@ -171,11 +186,17 @@ class EpochOptimizer(Optimizer):
                 return closure()
             return self._epoch._observe_closure(closure)
 
+    def _step_scale(self) -> float:
+        return self._step_scale_untraced() if torch.compiler.is_compiling() else self._take_step()
+
     # Bookkeeping in Python is kept out of what torch.compile traces: it would recompile at every step. This is the
     # decorator of torch's own optimizers; torch.compiler.disable would import the whole compiler with the package.
     @_disable_dynamo
-    def _step_scale(self) -> float:
-        return 1.0 if self._epoch is None else self._epoch._take_step()
+    def _step_scale_untraced(self) -> float:
+        return self._take_step()
+
+    def _take_step(self) -> float:
+        return 1.0 if self._epoch is None else self._epoch._take_step(getattr(self, "found_inf", None))
 
     def _decide(self, inner: control.InnerCycle, known: control.Known, epoch: Epoch) -> control.Decision:
         """What the epoch leads to; `epoch.f_start()` and `epoch.f_at(alpha)` evaluate the objective."""
@@ -264,7 +285,7 @@ class EpochOptimizer(Optimizer):
         if state["stall_reported"] or not control.has_stalled(
             zeta=self._zeta(),
             zeta_0=state["zeta_0"],
-            rounding=torch.finfo(self.param_groups[0]["params"][0].dtype).eps,
+            rounding=torch.finfo(self._parameters()[0].dtype).eps,
             epochs_still=int(state["epochs_still"]),
             patience=_STALL_PATIENCE,
         ):
@@ -284,21 +305,16 @@ class EpochOptimizer(Optimizer):
         """One full evaluation of the regularised objective; +inf where it is not finite."""
         value = float(objective())
         self._control["evaluations"] += 1
-        if self._has_weight_decay():
-            value += float(self._regularisation().item())
+        value += sum(weight * float(squared_norm) for weight, squared_norm in self._regularisation_terms())
         return value if math.isfinite(value) else UNKNOWN
 
-    def _has_weight_decay(self) -> bool:
-        return any(group["weight_decay"] for group in self.param_groups)
-
-    def _regularisation(self) -> Tensor:
-        """Σ_groups (weight_decay/2) ‖w‖², the function whose gradient is the weight decay."""
-        terms = [
-            0.5 * group["weight_decay"] * sum_of_squares(params)
+    def _regularisation_terms(self) -> list[tuple[float, Tensor]]:
+        """(weight_decay/2, ‖w‖²) of each group: together the function whose gradient is the weight decay."""
+        return [
+            (0.5 * group["weight_decay"], sum_of_squares(params))
             for group in self.param_groups
             if group["weight_decay"] and (params := _trainable(group))
         ]
-        return torch.stack([term.to(terms[0].device) for term in terms]).sum() if terms else torch.zeros(())
 
     @property
     def _control(self) -> dict[str, Any]:

@@ -44,11 +44,12 @@ class Epoch:
         self._objective = objective
         self._model = model if model is not None else getattr(objective, "model", None)
         self._state = _State.NEW
-        self._losses = LossSum(track_lowest=optimizer._rejects_early())
+        self._losses = LossSum()
         self._counts = BatchCounts()
-        self._regularisation: Tensor | None = None
+        self._regularisation: list[tuple[float, Tensor]] | None = None
         self._steps = 0
-        self._checkpoints = list(_CHECKPOINTS)
+        self._skipped: Tensor | int = 0  # on the device: fused steps that GradScaler's found_inf made no steps
+        self._checkpoints: list[float] = []  # in samples
         self._lower_bound = -math.inf
 
     def __enter__(self) -> Epoch:
@@ -56,6 +57,8 @@ class Epoch:
             raise RuntimeError(f"This epoch cannot be entered again: it {self._state.value}")
         self._zeta, self._known = self._optimizer._begin(self, self._objective)
         self._samples = self._optimizer._control["samples"]
+        if self._optimizer._rejects_early():
+            self._checkpoints = [share * self._samples for share in _CHECKPOINTS]
         self._snapshot = Snapshot(self._optimizer._parameters(), self._model)
         self._state = _State.OPEN
         return self
@@ -70,19 +73,23 @@ class Epoch:
         if not 0.0 < count < math.inf:
             raise ValueError(f"Invalid count value: {count}; expected the number of samples behind the mean loss")
         self._losses.add(loss, count)
-        if self._optimizer._has_weight_decay():
-            if self._regularisation is None:
-                self._regularisation = self._optimizer._regularisation()
-            self._losses.add_regularisation(self._regularisation, count)
+        if self._regularisation is None:
+            self._regularisation = self._optimizer._regularisation_terms()
+        for weight, squared_norm in self._regularisation:
+            self._losses.add_term(squared_norm, weight * count)
         self._counts.add(count)
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         """The batches of `loader`, ending early once the epoch is certain to be rejected."""
-        for batch in loader:
+        iterator = iter(loader)
+        for batch in iterator:
             self._require_open("batches()")
             self._counts.announce(batch_size(batch))
             yield batch
-            if self._state is not _State.OPEN or (self._check_is_due() and self._is_lost()):
+            if self._state is not _State.OPEN:
+                return
+            if self._checkpoints and self._counts.total >= self._checkpoints[0] and self._is_lost():
+                _exhaust_sampler(iterator)
                 return
 
     def abandon(self) -> None:
@@ -125,7 +132,7 @@ class Epoch:
             direction_norm=self._snapshot.displacement_norm() / self._zeta,
             batches=self._counts.total / self._counts.nominal,
         )
-        if not self._steps:
+        if not self._steps - int(self._skipped):
             logger.warning("No step() was taken in this epoch, so it says nothing: lr and weights stay as they are.")
             return inner, control.no_step(self._known)
         return inner, self._optimizer._decide(inner, self._known, self)
@@ -143,23 +150,22 @@ class Epoch:
         self._snapshot.move(alpha / self._zeta)
         return self._optimizer._evaluate(self._objective)
 
-    def _check_is_due(self) -> bool:
-        """A few times in an epoch, while the number of samples still to come is known."""
-        if not (self._optimizer._rejects_early() and self._counts_agree_with_the_objective()):
-            return False
-        seen = self._counts.total
-        passed = [share for share in self._checkpoints if seen >= share * self._samples]
-        del self._checkpoints[: len(passed)]
-        return bool(passed) and seen < self._samples
-
     def _counts_agree_with_the_objective(self) -> bool:
         """In the first epoch N is the objective's: comparable only with counts that are plain batch sizes."""
         return self._optimizer._control["epochs"] > 0 or self._counts.are_batch_sizes
 
     def _is_lost(self) -> bool:
-        """Losses are not negative, so the sum so far bounds f̃ from below: does it already rule out success?"""
+        """Losses are not negative, so the sum so far bounds f̃ from below: does it already rule out success?
+
+        Asked a few times in an epoch, while the number of samples still to come is known.
+        """
+        seen = self._counts.total
+        self._checkpoints = [checkpoint for checkpoint in self._checkpoints if seen < checkpoint]
+        if not (seen < self._samples and self._counts_agree_with_the_objective()):
+            return False
         if self._losses.lowest() < 0.0:
             self._optimizer._stop_rejecting_early()
+            self._checkpoints.clear()
             return False
         self._lower_bound = self._losses.value() / self._samples
         if not math.isfinite(self._lower_bound):
@@ -187,13 +193,15 @@ class Epoch:
         inner = control.InnerCycle(self._zeta, _finite_or_inf(self._lower_bound), math.nan, math.nan)
         return inner, self._optimizer._decide_early(inner, self._known)
 
-    def _take_step(self) -> float:
+    def _take_step(self, found_inf: Tensor | None) -> float:
         """What `step()` asks: n_p/n̄ of the batch it is about to use."""
-        if self._state is _State.OPEN and not self._counts.pending and self._optimizer._cannot_move():
+        if self._state is _State.OPEN and self._optimizer._cannot_move():
             return 1.0  # torch.distributed.checkpoint calls step() with lr=0 to make an optimizer build its state
         self._require_open("step()")
         self._regularisation = None
         self._steps += 1
+        if found_inf is not None:
+            self._skipped = self._skipped + (found_inf > 0)
         return self._counts.take()
 
     def _observe_closure(self, closure: Callable[[], Any]) -> Any:
@@ -210,6 +218,12 @@ class Epoch:
     def _require_open(self, call: str) -> None:
         if self._state is not _State.OPEN:
             raise RuntimeError(f"{call} was called for an epoch that {self._state.value}")
+
+
+def _exhaust_sampler(iterator: Any) -> None:
+    """Let a DataLoader's sampler draw the random numbers it would have drawn, so that the next epoch's order stays."""
+    for _ in getattr(iterator, "_sampler_iter", ()):
+        pass
 
 
 def _finite_or_inf(value: float) -> float:

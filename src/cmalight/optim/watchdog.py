@@ -39,7 +39,7 @@ class WatchdogOptimizer(EpochOptimizer):
         check_fraction("gamma", gamma)
         check_fraction("delta", delta)
         check_not_negative("weight_decay", weight_decay)
-        if int(max_extrapolations) != max_extrapolations or max_extrapolations < 0:
+        if not 0 <= max_extrapolations < math.inf or int(max_extrapolations) != max_extrapolations:
             raise ValueError(f"Invalid max_extrapolations value: {max_extrapolations}; expected a whole number >= 0")
         defaults = {
             "lr": float(lr),

@@ -1,0 +1,1 @@
+"""What PyTorch's own test suite asks of its optimizers, asked of CMALight, CMA and IG."""
