@@ -1,0 +1,1 @@
+"""Data in memory: batches, tables, encodings, data sets."""

@@ -1,0 +1,139 @@
+"""What `fit` takes as data, made into something it can iterate again and again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sized
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cmalight.data.batches import Order, TensorBatches
+from cmalight.objective import sample_count
+from cmalight.optim.accumulate import batch_size
+from cmalight.undisturbed import undisturbed
+
+logger = logging.getLogger("cmalight")
+
+
+def device_of(model: nn.Module) -> torch.device:
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
+
+
+def training_feed(
+    data: Any, model: nn.Module, *, batch_size: int, order: Order, seed: int, watched: bool, time_limit: float | None
+) -> Iterable[Any]:
+    """TensorBatches for a pair of tensors or arrays; a loader as it is, if it can serve as training data."""
+    if _is_pair(data):
+        inputs, target = _tensors(data, model, "data")
+        return TensorBatches(inputs, target, batch_size=batch_size, order=order, seed=seed)
+    _require_repeatable(data, "data")
+    if not isinstance(data, Sized) or _has_no_length(data):
+        _check_stream(watched=watched, time_limit=time_limit)
+    elif len(data) == 0:
+        raise ValueError("The data gave no batch: the loader is empty")
+    return data  # type: ignore[no-any-return]
+
+
+def validation_feed(data: Any, model: nn.Module) -> Iterable[Any]:
+    """The same for data that is only measured on."""
+    if _is_pair(data):
+        inputs, target = _tensors(data, model, "validation")
+        return TensorBatches(inputs, target, order="fixed")
+    _require_repeatable(data, "validation")
+    return data.for_evaluation() if isinstance(data, TensorBatches) else data
+
+
+def counter(loss_fn: Any, feed: Iterable[Any]) -> Callable[[Any, Any], float]:
+    """How many samples stand behind the mean loss of a batch; looks at every target only where that can matter."""
+    if isinstance(loss_fn, nn.CrossEntropyLoss | nn.NLLLoss) and not _counts_every_target_alike(loss_fn, feed):
+        return lambda target, _: sample_count(loss_fn, target)
+    return _length
+
+
+def _counts_every_target_alike(loss_fn: nn.CrossEntropyLoss | nn.NLLLoss, feed: Iterable[Any]) -> bool:
+    if loss_fn.weight is not None or not isinstance(feed, TensorBatches):
+        return False
+    return not bool((feed.tensors[1] == loss_fn.ignore_index).any())
+
+
+def _length(target: Any, inputs: Any) -> float:
+    count = batch_size(target) or batch_size(inputs)
+    if count is None:
+        raise ValueError("A batch has no tensor with a first dimension, so its size is not known")
+    return count
+
+
+def _is_pair(data: Any) -> bool:
+    return isinstance(data, tuple) and len(data) == 2 and all(hasattr(part, "__len__") for part in data)
+
+
+def _require_repeatable(data: Any, name: str) -> None:
+    if isinstance(data, Iterator):
+        raise ValueError(f"{name} is an iterator, which ends after one pass; pass what it was made from")
+    if not hasattr(data, "__iter__"):
+        raise ValueError(
+            f"Invalid {name}: expected a pair of tensors or arrays, TensorBatches or a DataLoader, "
+            f"but got {type(data).__name__}"
+        )
+
+
+def _has_no_length(data: Any) -> bool:
+    """A DataLoader over a stream has `__len__`, which raises."""
+    try:
+        len(data)
+    except TypeError:
+        return True
+    return False
+
+
+def _check_stream(*, watched: bool, time_limit: float | None) -> None:
+    if watched:
+        raise ValueError(
+            "A loader without a length is a stream, and the watchdog compares epochs with a fixed sum over samples: "
+            "give the data a length, or use one of torch's optimizers with a time_limit"
+        )
+    if time_limit is None:
+        raise ValueError("A loader without a length may never end: set a time_limit")
+
+
+def _tensors(pair: tuple[Any, Any], model: nn.Module, name: str) -> tuple[Tensor, Tensor]:
+    inputs, target = (torch.as_tensor(part) for part in pair)
+    if inputs.dim() == 0 or target.dim() == 0 or len(inputs) != len(target):
+        raise ValueError(f"Invalid {name}: inputs {tuple(inputs.shape)} and targets {tuple(target.shape)} do not match")
+    if len(inputs) == 0:
+        raise ValueError(f"Invalid {name}: there are no samples")
+    dtype = next((p.dtype for p in model.parameters()), torch.get_default_dtype())
+    inputs, target = (_as_the_model_wants(part, dtype, device_of(model)) for part in (inputs, target))
+    for part, what in ((inputs, "inputs"), (target, "targets")):
+        _require_finite(part, f"{name} {what}")
+    return inputs, _with_the_outputs_shape(inputs, target, model)
+
+
+def _as_the_model_wants(part: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """NumPy's arrays are double precision by default, and most models are not."""
+    return part.to(device=device, dtype=dtype if part.is_floating_point() else part.dtype)
+
+
+def _require_finite(values: Tensor, what: str) -> None:
+    if not values.is_floating_point():
+        return
+    bad = ~torch.isfinite(values.reshape(len(values), -1)).all(1)
+    if bool(bad.any()):
+        first = int(bad.nonzero()[0])
+        raise ValueError(
+            f"The {what} are not finite in {int(bad.sum())} of {len(values)} samples, first in sample {first}"
+        )
+
+
+def _with_the_outputs_shape(inputs: Tensor, target: Tensor, model: nn.Module) -> Tensor:
+    """Targets (n,) against outputs (n, 1) would be broadcast to (n, n) by most losses."""
+    if target.dim() != 1 or not target.is_floating_point():
+        return target
+    with undisturbed(model, None), torch.no_grad():
+        model.eval()
+        output = model(inputs[:2])
+    if isinstance(output, Tensor) and output.shape == (len(inputs[:2]), 1):
+        return target.unsqueeze(1)
+    return target

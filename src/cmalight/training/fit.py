@@ -1,0 +1,120 @@
+"""fit(): a whole training in one call, with stop rules, a history and checkpoints."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from cmalight.data.batches import Order
+from cmalight.training.history import History
+from cmalight.training.run import Run, Settings
+from cmalight.training.stopping import Status, StopRules
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """How a training ended; the model itself was trained in place."""
+
+    status: Status
+    reason: str
+    history: History
+    evaluations: int
+    epochs: int
+    seconds: float
+    best_epoch: int | None
+    optimizer: Optimizer
+
+    def __str__(self) -> str:
+        return f"{self.status.value} after {self.epochs} epochs and {self.seconds:.1f} s: {self.reason}"
+
+
+def fit(
+    model: nn.Module,
+    loss_fn: Callable[[Any, Any], Tensor],
+    data: Any,
+    *,
+    optimizer: str | Optimizer = "cmalight",
+    optimizer_options: Mapping[str, Any] | None = None,
+    batch_size: int = 128,
+    order: Order = "reshuffle",
+    seed: int = 0,
+    max_epochs: int | None = 100,
+    time_limit: float | None = None,
+    target_loss: float | None = None,
+    min_lr: float | None = None,
+    patience: int | None = None,
+    tolerance: float | None = None,
+    validation: Any = None,
+    metrics: Sequence[str] = (),
+    monitor: str = "loss",
+    measure_train_loss: bool = False,
+    restore_best: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_seconds: float = 5.0,
+    history_file: str | os.PathLike[str] | None = None,
+    callbacks: Sequence[Any] = (),
+    progress: bool = True,
+    engine: Literal["auto", "eager"] = "auto",
+    starts: int = 1,
+) -> FitResult:
+    """Train `model` in place until a stop rule applies.
+
+    Args:
+        data: a pair (inputs, targets) of tensors or arrays, `TensorBatches`, or a DataLoader of such pairs.
+        optimizer: a name ("cmalight", "cma", "ig", "adam", ...) or a ready optimizer over the model's parameters.
+        batch_size, order: of the batches made from a pair; order is "reshuffle" or "fixed".
+        seed: of the order, and of all random numbers drawn in the run; the caller's random state is left alone.
+        max_epochs, time_limit: the end of the run; seconds of training, measuring does not count.
+        target_loss: stop once the training loss is this low.
+        min_lr: stop once the step size is this small.
+        patience: stop after so many epochs without a better validation.
+        tolerance: stop once ‖d‖ of an epoch is this small (our optimizers only).
+        validation: data to measure on after each epoch, in eval mode.
+        metrics: names, measured on the validation data: "mse", "r2", "accuracy".
+        monitor: what patience and restore_best look at: "loss" or one of the metrics.
+        measure_train_loss: measure the true training loss after each epoch, too.
+        restore_best: end on the weights with the best validation (or, without validation data, true training) loss.
+        checkpoint: a file to save to, at most every `checkpoint_seconds`; a run that finds its file goes on from there.
+        history_file: a file of JSON lines that grows with the history.
+        callbacks: objects with `on_epoch_end(record)`, which returns True to stop.
+        progress: show a bar on a terminal, a line an epoch in CI logs.
+        engine: "eager"; "auto" takes the best that there is.
+        starts: 1; several starts at once are not available yet.
+    """
+    if engine not in ("auto", "eager"):
+        raise ValueError(f"Invalid engine value: {engine!r}; expected 'auto' or 'eager'")
+    if starts != 1:
+        raise ValueError(f"Invalid starts value: {starts}; several starts at once are not available in this version")
+    rules = StopRules(max_epochs, time_limit, target_loss, min_lr, patience, tolerance)
+    settings = Settings(
+        rules=rules,
+        metrics=tuple(metrics),
+        monitor=monitor,
+        measure_train_loss=measure_train_loss,
+        restore_best=restore_best,
+        checkpoint=checkpoint,
+        checkpoint_seconds=checkpoint_seconds,
+        history_file=history_file,
+        callbacks=tuple(callbacks),
+        progress=progress,
+        batch_size=batch_size,
+        order=order,
+        seed=seed,
+    )
+    run = Run(model, loss_fn, data, validation, optimizer, optimizer_options, settings)
+    stop = run.train()
+    return FitResult(
+        status=stop.status,
+        reason=stop.reason,
+        history=run.history,
+        evaluations=run.evaluations,
+        epochs=len(run.history),
+        seconds=run.seconds,
+        best_epoch=run.best.epoch,
+        optimizer=run.optimizer,
+    )

@@ -1,0 +1,95 @@
+"""What happened, an epoch a record."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """One epoch; losses are means per sample, `seconds` and `evaluations` count from the start of the run."""
+
+    epoch: int
+    seconds: float
+    f_tilde: float
+    lr: float
+    alpha: float | None
+    outcome: str
+    evaluations: int
+    train_loss: float | None = None
+    validation_loss: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """One line; a number that is not finite becomes null."""
+        return json.dumps(_finite(asdict(self)), allow_nan=False)
+
+
+class History(Sequence[EpochRecord]):
+    """The records of a run, in order."""
+
+    def __init__(self, records: Sequence[EpochRecord] = ()) -> None:
+        self._records = list(records)
+
+    def append(self, record: EpochRecord) -> None:
+        self._records.append(record)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._records[index]
+
+    def __iter__(self) -> Iterator[EpochRecord]:
+        return iter(self._records)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row an epoch; metrics become columns of their own."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError('History.to_pandas needs pandas: pip install "cmalight[pandas]"') from error
+        rows = []
+        for record in self._records:
+            row = asdict(record)
+            metrics = row.pop("metrics")
+            rows.append({**row, **metrics})
+        columns = [f.name for f in fields(EpochRecord) if f.name != "metrics"]
+        return pandas.DataFrame(rows) if rows else pandas.DataFrame(columns=columns)
+
+    def to_plain(self) -> list[dict[str, Any]]:
+        return [asdict(record) for record in self._records]
+
+    @classmethod
+    def from_plain(cls, plain: Sequence[dict[str, Any]]) -> History:
+        return cls([EpochRecord(**record) for record in plain])
+
+
+class HistoryFile:
+    """A file of JSON lines that grows with the history; begins with what a resumed run has behind it."""
+
+    def __init__(self, path: str | os.PathLike[str], history: History) -> None:
+        self._path = Path(path)
+        beginning = "".join(record.to_json() + "\n" for record in history)
+        temporary = self._path.with_name(self._path.name + ".tmp")
+        temporary.write_text(beginning, encoding="utf-8")
+        temporary.replace(self._path)
+
+    def append(self, record: EpochRecord) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(record.to_json() + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

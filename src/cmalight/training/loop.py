@@ -1,0 +1,117 @@
+"""One epoch, under our optimizers and under torch's: the same steps, the same sum of losses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from cmalight.optim.accumulate import LossSum
+from cmalight.optim.base import EpochOptimizer
+from cmalight.training.stopping import StopTraining
+
+
+@dataclass(frozen=True)
+class EpochFigures:
+    """What an epoch gave; `alpha` is None where there is no control."""
+
+    f_tilde: float
+    lr: float
+    next_lr: float
+    alpha: float | None
+    outcome: str
+    direction_norm: float | None
+    evaluations: int
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is trained on what; `before_batch` may raise StopTraining."""
+
+    model: nn.Module
+    loss_fn: Callable[[Any, Any], Tensor]
+    feed: Iterable[Any]
+    device: torch.device
+    count: Callable[[Any, Any], float]
+    before_batch: Callable[[int], None]
+
+    def batches(self, source: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        for number, batch in enumerate(source):
+            self.before_batch(number)
+            if not (isinstance(batch, list | tuple) and len(batch) == 2):
+                raise ValueError(
+                    f"fit expects batches (input, target), but the loader gave a {type(batch).__name__}"
+                    f"{f' of {len(batch)}' if isinstance(batch, list | tuple) else ''}; "
+                    "for other batches write the loop of the README, with Objective(..., forward=...)"
+                )
+            inputs, target = batch
+            yield _to(inputs, self.device), _to(target, self.device)
+
+
+def watched_epoch(problem: Problem, optimizer: EpochOptimizer, objective: Any) -> EpochFigures:
+    """An epoch under a control; one that is broken off goes back to where it began."""
+    stopped: StopTraining | None = None
+    with optimizer.epoch(objective, model=problem.model) as epoch:
+        try:
+            for inputs, target in problem.batches(epoch.batches(problem.feed)):
+                optimizer.zero_grad()
+                loss = problem.loss_fn(problem.model(inputs), target)
+                loss.backward()  # type: ignore[no-untyped-call]
+                epoch.observe(loss, problem.count(target, inputs))
+                optimizer.step()
+        except StopTraining as stop:
+            stopped = stop
+            epoch.abandon()
+    if stopped is not None or epoch.report is None:
+        raise stopped or RuntimeError("the epoch ended without a report")
+    report = epoch.report
+    return EpochFigures(
+        f_tilde=report.f_tilde,
+        lr=report.lr,
+        next_lr=report.next_lr,
+        alpha=report.alpha,
+        outcome=report.outcome.name.lower(),
+        direction_norm=report.direction_norm,
+        evaluations=report.evaluations,
+    )
+
+
+def plain_epoch(problem: Problem, optimizer: Optimizer) -> EpochFigures:
+    """An epoch under one of torch's optimizers; one that is broken off keeps its weights."""
+    lr = _largest_lr(optimizer)
+    losses, samples = LossSum(), 0.0
+    for inputs, target in problem.batches(problem.feed):
+        count = problem.count(target, inputs)
+
+        def closure(inputs: Any = inputs, target: Any = target) -> Tensor:
+            optimizer.zero_grad()
+            loss = problem.loss_fn(problem.model(inputs), target)
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss
+
+        losses.add(optimizer.step(closure), count)  # type: ignore[arg-type]
+        samples += count
+    if not samples:
+        raise ValueError("The data gave no batch; it must give at least one, on every pass")
+    return EpochFigures(
+        f_tilde=losses.value() / samples,
+        lr=lr,
+        next_lr=_largest_lr(optimizer),
+        alpha=None,
+        outcome="uncontrolled",
+        direction_norm=None,
+        evaluations=0,
+    )
+
+
+def _largest_lr(optimizer: Optimizer) -> float:
+    return max((float(group["lr"]) for group in optimizer.param_groups), default=math.nan)
+
+
+def _to(part: Any, device: torch.device) -> Any:
+    return part.to(device, non_blocking=True) if isinstance(part, Tensor) and part.device != device else part

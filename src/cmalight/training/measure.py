@@ -1,0 +1,41 @@
+"""Losses and metrics for the history: taken beside the training, which does not notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cmalight.data.batches import TensorBatches
+from cmalight.merging import merged
+from cmalight.objective import sample_count
+from cmalight.training.metrics import make_metrics
+from cmalight.undisturbed import undisturbed
+
+
+@torch.no_grad()
+def measure(
+    model: nn.Module,
+    loss_fn: Callable[[Any, Any], Tensor],
+    loader: Iterable[Any],
+    metric_names: Sequence[str],
+    device: torch.device,
+) -> tuple[float, dict[str, float]]:
+    """Mean loss and metrics over `loader` in eval mode."""
+    metrics = make_metrics(metric_names)
+    total, samples = 0.0, 0.0
+    with undisturbed(model, loader):
+        model.eval()
+        for inputs, target in merged(loader, model) if isinstance(loader, TensorBatches) else loader:
+            target = target.to(device)
+            output = model(inputs.to(device))
+            count = sample_count(loss_fn, target)
+            total += float(loss_fn(output, target)) * count
+            samples += count
+            for metric in metrics.values():
+                metric.update(output, target)
+    if not samples:
+        raise ValueError("The validation data gave no batch; it must give at least one, on every pass")
+    return total / samples, {name: metric.value() for name, metric in metrics.items()}

@@ -1,0 +1,133 @@
+"""What a run shows while it runs: a bar on a terminal, a line an epoch in a CI log, else nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any, Protocol, TextIO
+
+from cmalight.training.history import EpochRecord
+
+_REFRESH_SECONDS = 0.2
+
+
+class Display(Protocol):
+    """Told of the run's course."""
+
+    def within_epoch(self, epochs_done: float, seconds: float) -> None: ...
+    def epoch_done(self, record: EpochRecord) -> None: ...
+    def close(self, reason: str) -> None: ...
+
+
+def make_display(progress: bool, *, max_epochs: int | None, time_limit: float | None) -> Display:
+    """The display that fits where standard error goes."""
+    if not progress:
+        return Quiet()
+    if sys.stderr.isatty():
+        try:
+            return Bar(max_epochs=max_epochs, time_limit=time_limit)
+        except ImportError:
+            return Lines(sys.stderr)
+    return Lines(sys.stderr) if os.environ.get("CI") else Quiet()
+
+
+class Quiet:
+    """Shows nothing."""
+
+    def within_epoch(self, epochs_done: float, seconds: float) -> None: ...
+    def epoch_done(self, record: EpochRecord) -> None: ...
+    def close(self, reason: str) -> None: ...
+
+
+class Lines:
+    """One line an epoch."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def within_epoch(self, epochs_done: float, seconds: float) -> None: ...
+
+    def epoch_done(self, record: EpochRecord) -> None:
+        self._stream.write(f"epoch {record.epoch}  {describe(record)}\n")
+        self._stream.flush()
+
+    def close(self, reason: str) -> None:
+        self._stream.write(f"stopped: {reason}\n")
+        self._stream.flush()
+
+
+class Bar:
+    """A rich progress bar with the last epoch's figures and the time left."""
+
+    def __init__(self, *, max_epochs: int | None, time_limit: float | None) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        self._max_epochs = max_epochs
+        self._time_limit = time_limit
+        self._next_refresh = 0.0
+        self._last: EpochRecord | None = None
+        self._console = Console(stderr=True)
+        columns: list[Any] = [
+            TextColumn("[bold]epoch {task.fields[epoch]}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[figures]}"),
+            TextColumn("[cyan]{task.fields[left]}"),
+        ]
+        self._bar = Progress(*columns, console=self._console, auto_refresh=False, transient=True)
+        self._task = self._bar.add_task("", total=1.0, epoch="1", figures="", left="")
+        self._bar.start()
+
+    def within_epoch(self, epochs_done: float, seconds: float) -> None:
+        now = time.perf_counter()
+        if now >= self._next_refresh:
+            self._next_refresh = now + _REFRESH_SECONDS
+            self._show(epochs_done, seconds)
+
+    def epoch_done(self, record: EpochRecord) -> None:
+        self._last = record
+        self.within_epoch(record.epoch + 1, record.seconds)
+
+    def close(self, reason: str) -> None:
+        self._bar.stop()
+        figures = "" if self._last is None else f"epoch {self._last.epoch + 1}  {describe(self._last)}\n"
+        self._console.print(f"{figures}stopped: {reason}", markup=False, highlight=False)
+
+    def _show(self, epochs_done: float, seconds: float) -> None:
+        share = share_done(epochs_done, seconds, max_epochs=self._max_epochs, time_limit=self._time_limit)
+        of = "" if self._max_epochs is None else f"/{self._max_epochs}"
+        left = seconds * (1 - share) / share if share > 0 else 0.0
+        self._bar.update(
+            self._task,
+            completed=share,
+            epoch=f"{int(epochs_done) + 1}{of}",
+            figures="" if self._last is None else describe(self._last),
+            left=f"{_duration(left)} left" if share > 0 else "",
+        )
+        self._bar.refresh()
+
+
+def share_done(epochs_done: float, seconds: float, *, max_epochs: int | None, time_limit: float | None) -> float:
+    """How much of the run is behind it, by the limit that will end it first."""
+    by_epochs = epochs_done / max_epochs if max_epochs else 0.0
+    by_time = seconds / time_limit if time_limit else 0.0
+    return min(1.0, max(by_epochs, by_time))
+
+
+def describe(record: EpochRecord) -> str:
+    """The figures of an epoch in one line."""
+    parts = [f"loss {record.f_tilde:.5g}"]
+    if record.train_loss is not None:
+        parts.append(f"true {record.train_loss:.5g}")
+    if record.validation_loss is not None:
+        parts.append(f"validation {record.validation_loss:.5g}")
+    parts += [f"{name} {value:.4g}" for name, value in record.metrics.items()]
+    parts += [f"lr {record.lr:.3g}", record.outcome, f"evaluations {record.evaluations}", f"{record.seconds:.1f} s"]
+    return "  ".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,257 @@
+"""One training from its first epoch, or its checkpoint, to its stop."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from cmalight.data.batches import Order
+from cmalight.names import unknown_name
+from cmalight.objective import Objective
+from cmalight.optim import IG
+from cmalight.optim.base import EpochOptimizer
+from cmalight.randomness import sources
+from cmalight.training.best import Best
+from cmalight.training.clock import TrainingClock
+from cmalight.training.feed import counter, device_of, training_feed, validation_feed
+from cmalight.training.history import EpochRecord, History, HistoryFile
+from cmalight.training.loop import EpochFigures, Problem, plain_epoch, watched_epoch
+from cmalight.training.measure import measure
+from cmalight.training.metrics import make_metrics
+from cmalight.training.progress import Display, Quiet, make_display
+from cmalight.training.resume import RunCheckpoints
+from cmalight.training.solvers import make_optimizer
+from cmalight.training.stopping import Interruptions, Status, Stop, StopRules, StopTraining
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `fit` was asked for, beside the model and the data."""
+
+    rules: StopRules
+    metrics: tuple[str, ...]
+    monitor: str
+    measure_train_loss: bool
+    restore_best: bool
+    checkpoint: str | os.PathLike[str] | None
+    checkpoint_seconds: float
+    history_file: str | os.PathLike[str] | None
+    callbacks: tuple[Any, ...]
+    progress: bool
+    batch_size: int
+    order: Order
+    seed: int
+
+    def check(self, *, has_validation: bool, watched: bool) -> None:
+        make_metrics(self.metrics)
+        if self.metrics and not has_validation:
+            raise ValueError("metrics are measured on the validation data: pass validation=(inputs, targets)")
+        if self.monitor not in ("loss", *self.metrics):
+            raise ValueError(unknown_name("figure to monitor", self.monitor, ("loss", *self.metrics)))
+        if self.rules.patience is not None and not has_validation:
+            raise ValueError("patience waits for a better validation: pass validation=(inputs, targets)")
+        if self.rules.tolerance is not None and not watched:
+            raise ValueError("tolerance is about the direction of an epoch, which only our optimizers know")
+
+
+class Run:
+    """The state of a training, and the loop over its epochs."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: Callable[[Any, Any], Tensor],
+        data: Any,
+        validation: Any,
+        optimizer: str | Optimizer,
+        optimizer_options: Mapping[str, Any] | None,
+        settings: Settings,
+    ) -> None:
+        self.model = model
+        self.settings = settings
+        self.optimizer = make_optimizer(optimizer, model.parameters(), optimizer_options)
+        watched = isinstance(self.optimizer, EpochOptimizer)
+        settings.check(has_validation=validation is not None, watched=watched)
+        self.feed = training_feed(
+            data,
+            model,
+            batch_size=settings.batch_size,
+            order=settings.order,
+            seed=settings.seed,
+            watched=watched and not isinstance(self.optimizer, IG),
+            time_limit=settings.rules.time_limit,
+        )
+        self.validation = None if validation is None else validation_feed(validation, model)
+        self.loss_fn = loss_fn
+        self.history = History()
+        self.best = Best(monitor=settings.monitor, keep_weights=settings.restore_best)
+        self.next_lr, self.direction_norm = float("nan"), None
+        self._problem = Problem(
+            model, loss_fn, self.feed, device_of(model), counter(loss_fn, self.feed), self._before_batch
+        )
+        self._objective = Objective(model, loss_fn, self.feed)
+        self._objective.before_batch = self._check_limits
+        self._clock = TrainingClock()
+        self._interruptions = Interruptions()
+        self._display: Display = Quiet()
+        self._checkpoints = None if settings.checkpoint is None else RunCheckpoints(self, settings)
+
+    next_lr: float
+    direction_norm: float | None
+
+    @property
+    def evaluations(self) -> int:
+        return self.optimizer.evaluations if isinstance(self.optimizer, EpochOptimizer) else 0
+
+    @property
+    def seconds(self) -> float:
+        """Training time so far."""
+        return self._clock.seconds()
+
+    def train(self) -> Stop:
+        """Run to the first stop rule that applies."""
+        with own_randomness(self.model, self.settings.seed), self._interruptions:
+            elapsed = 0.0 if self._checkpoints is None else self._checkpoints.resume()
+            file = None if self.settings.history_file is None else HistoryFile(self.settings.history_file, self.history)
+            self.model.train()
+            self._display = make_display(
+                self.settings.progress,
+                max_epochs=self.settings.rules.max_epochs,
+                time_limit=self.settings.rules.time_limit,
+            )
+            self._clock = TrainingClock(elapsed)
+            stop = Stop(Status.INTERRUPTED, "an error")
+            try:
+                stop = self._epochs(file)
+            except KeyboardInterrupt:  # a second Ctrl-C
+                stop = Stop(Status.INTERRUPTED, "interrupted by Ctrl-C")
+                raise
+            finally:
+                self._clock.stop()
+                self._display.close(stop.reason)
+                for callback in self.settings.callbacks:
+                    getattr(callback, "close", lambda: None)()
+        if self.settings.restore_best:
+            self.best.restore(self.model)
+        return stop
+
+    def _epochs(self, file: HistoryFile | None) -> Stop:
+        stop = self._stop_at_boundary()
+        while stop is None:
+            if self._checkpoints is not None and isinstance(self.optimizer, EpochOptimizer):
+                self._checkpoints.remember_boundary()
+            try:
+                figures = self._epoch()
+            except StopTraining as broken_off:
+                if self._checkpoints is not None and isinstance(self.optimizer, EpochOptimizer):
+                    self._checkpoints.save_boundary()
+                return broken_off.stop
+            stop = self._conclude(figures, file) or self._stop_at_boundary()
+        if self._checkpoints is not None and len(self.history):
+            self._checkpoints.save()
+        return stop
+
+    def _epoch(self) -> EpochFigures:
+        if isinstance(self.optimizer, EpochOptimizer):
+            return watched_epoch(
+                self._problem, self.optimizer, None if isinstance(self.optimizer, IG) else self._objective
+            )
+        return plain_epoch(self._problem, self.optimizer)
+
+    def _conclude(self, figures: EpochFigures, file: HistoryFile | None) -> Stop | None:
+        """Measure, write down, tell everybody; all off the training clock."""
+        seconds = self._clock.seconds()
+        with self._clock.measuring():
+            record = self._record(figures, seconds)
+            self.next_lr, self.direction_norm = figures.next_lr, figures.direction_norm
+            self.best.see(record, self.model)
+            self.history.append(record)
+            if file is not None:
+                file.append(record)
+            self._display.epoch_done(record)
+            asked = [callback.on_epoch_end(record) for callback in self.settings.callbacks]
+            if self._checkpoints is not None:
+                self._checkpoints.save_if_due()
+        return Stop(Status.CALLBACK, "a callback asked for it") if any(asked) else None
+
+    def _record(self, figures: EpochFigures, seconds: float) -> EpochRecord:
+        validation_loss: float | None = None
+        metrics: dict[str, float] = {}
+        if self.validation is not None:
+            validation_loss, metrics = measure(
+                self.model, self.loss_fn, self.validation, self.settings.metrics, self._problem.device
+            )
+        return EpochRecord(
+            epoch=len(self.history),
+            seconds=seconds,
+            f_tilde=figures.f_tilde,
+            lr=figures.lr,
+            alpha=figures.alpha,
+            outcome=figures.outcome,
+            evaluations=self.evaluations,
+            train_loss=self._true_train_loss(),
+            validation_loss=validation_loss,
+            metrics=metrics,
+        )
+
+    def _true_train_loss(self) -> float | None:
+        if not (self.settings.measure_train_loss or (self.settings.restore_best and self.validation is None)):
+            return None
+        self._objective.before_batch = None  # measuring is not limited by the training clock
+        try:
+            return self._objective()
+        finally:
+            self._objective.before_batch = self._check_limits
+
+    def _stop_at_boundary(self) -> Stop | None:
+        """The rules on the epoch that is behind, then those on the one that would come; also right after resuming."""
+        rules, done = self.settings.rules, len(self.history)
+        stop = None
+        if done:
+            stop = rules.after_epoch(
+                self.history[-1],
+                next_lr=self.next_lr,
+                direction_norm=self.direction_norm,
+                epochs_since_best=self.best.epochs_since(done - 1),
+            )
+        return stop or rules.before_epoch(done, self._clock.seconds()) or self._interruptions.stop()
+
+    def _check_limits(self) -> None:
+        stop = self.settings.rules.out_of_time(self._clock.seconds()) or self._interruptions.stop()
+        if stop is not None:
+            raise StopTraining(stop)
+
+    def _before_batch(self, number: int) -> None:
+        self._check_limits()
+        self._display.within_epoch(len(self.history) + number / self._batches_per_epoch, self._clock.seconds())
+
+    @property
+    def _batches_per_epoch(self) -> int:
+        try:
+            return max(1, len(self.feed))  # type: ignore[arg-type]
+        except TypeError:  # a stream
+            return 1 << 30
+
+
+@contextmanager
+def own_randomness(model: nn.Module, seed: int) -> Iterator[None]:
+    """Random numbers that depend on the seed alone; the caller's go on afterwards as if nothing had been drawn."""
+    before = [(source, source.get()) for source in sources(model, None)]
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(seed % (1 << 32))
+    try:
+        yield
+    finally:
+        for source, state in before:
+            source.put(state)

@@ -1,0 +1,44 @@
+"""Optimizers by name: ours, and torch's at torch's defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from cmalight.names import unknown_name
+from cmalight.optim import CMA, IG, CMALight
+
+SOLVERS: dict[str, Callable[..., Optimizer]] = {
+    "cmalight": CMALight,
+    "cmalight-certified": lambda params, **options: CMALight(params, **{"line_search": "certified", **options}),
+    "cma": CMA,
+    "ig": IG,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "nadam": torch.optim.NAdam,
+    "adagrad": torch.optim.Adagrad,
+    "adadelta": torch.optim.Adadelta,
+    "rmsprop": torch.optim.RMSprop,
+    "sgd": torch.optim.SGD,
+    "sgd-momentum": lambda params, **options: torch.optim.SGD(params, **{"momentum": 0.9, **options}),
+}
+
+
+def make_optimizer(
+    optimizer: str | Optimizer, params: Iterable[Tensor], options: Mapping[str, Any] | None = None
+) -> Optimizer:
+    """The optimizer of that name over `params`; a ready one is passed through."""
+    if isinstance(optimizer, Optimizer):
+        if options:
+            raise ValueError("optimizer_options go with an optimizer's name; a ready optimizer has its own")
+        return optimizer
+    if optimizer not in SOLVERS:
+        raise ValueError(unknown_name("optimizer", optimizer, SOLVERS))
+    try:
+        return SOLVERS[optimizer](params, **(options or {}))
+    except TypeError as error:
+        raise ValueError(f"Invalid optimizer_options for {optimizer!r}: {error}") from error

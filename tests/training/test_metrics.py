@@ -1,0 +1,56 @@
+"""Metrics over batches equal metrics over everything."""
+
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, mean_squared_error, r2_score
+from torch import nn
+
+from cmalight import TensorBatches
+from cmalight.training.measure import measure
+from cmalight.training.metrics import make_metrics
+from tests.training.common import data, model
+
+
+def over_batches(name, output, target, size=7):
+    metric = make_metrics([name])[name]
+    for o, t in zip(output.split(size), target.split(size), strict=True):
+        metric.update(o, t)
+    return metric.value()
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_r2_and_mse_agree_with_scikit_learn(outputs, offset):
+    torch.manual_seed(0)
+    target = torch.randn(50, outputs, dtype=torch.float64) + offset
+    output = target + 0.3 * torch.randn(50, outputs, dtype=torch.float64)
+    assert over_batches("r2", output, target) == pytest.approx(r2_score(target, output), rel=1e-6)
+    assert over_batches("mse", output, target) == pytest.approx(mean_squared_error(target, output), rel=1e-9)
+
+
+def test_accuracy_of_classes_of_one_hot_targets_and_of_a_single_output():
+    torch.manual_seed(0)
+    output, target = torch.randn(50, 4), torch.randint(0, 4, (50,))
+    expected = accuracy_score(target, output.argmax(1))
+    assert over_batches("accuracy", output, target) == pytest.approx(expected)
+    assert over_batches("accuracy", output, nn.functional.one_hot(target, 4)) == pytest.approx(expected)
+    single, label = torch.randn(50, 1), torch.randint(0, 2, (50, 1)).float()
+    assert over_batches("accuracy", single, label) == pytest.approx(accuracy_score(label > 0.5, single > 0))
+
+
+def test_measuring_is_in_eval_mode_and_the_same_for_batches_and_loaders():
+    x, y = data(50)
+    network = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(0.5), nn.Linear(5, 1)).double()
+    device = torch.device("cpu")
+    in_memory = measure(network, nn.MSELoss(), TensorBatches(x, y, order="fixed"), ("r2",), device)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=7)
+    by_loader = measure(network, nn.MSELoss(), loader, ("r2",), device)
+    assert in_memory[0] == pytest.approx(by_loader[0], rel=1e-12)
+    assert in_memory[1]["r2"] == pytest.approx(by_loader[1]["r2"], rel=1e-9)
+    network.eval()
+    assert in_memory[0] == pytest.approx(nn.MSELoss()(network(x), y).item(), rel=1e-12)
+
+
+def test_empty_validation_data_is_refused():
+    with pytest.raises(ValueError, match="validation data gave no batch"):
+        measure(model(), nn.MSELoss(), [], (), torch.device("cpu"))
