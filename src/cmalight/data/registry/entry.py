@@ -1,0 +1,139 @@
+"""What the registry knows of a data set, and the small types its parts hand to each other."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Task = Literal["regression", "classification"]
+Group = Literal["small", "big", "images", "embedded", "generated", "own"]
+
+PAPER_TEST_SHARE = 0.25
+_BLOCK_ROWS = 65_536
+
+
+class DataError(ValueError):
+    """A data set that cannot be had as asked for: the message says what is wrong with which file and what to do."""
+
+
+def library(name: str) -> Any:
+    """An optional library, imported now that it is needed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as missing:
+        raise ImportError(f'data sets need {name}, which is not installed: pip install "cmalight[data]"') from missing
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file as its publisher distributes it.
+
+    name: what it is called in a data folder and in the cache
+    urls: the publisher's address first, then mirrors; the container (zip, gz, tar, plain) may differ between them
+    sha256: every digest known to be good; empty where none could be established
+    other_names: further names under which a file put there by hand is found
+    """
+
+    name: str
+    urls: tuple[str, ...] = ()
+    sha256: tuple[str, ...] = ()
+    size: int | None = None
+    other_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Raw:
+    """What a source reads: rows of features (or NCHW pixels) and a target a row; a test part if the publisher cut one.
+
+    Regression targets are numbers; class labels count from 0.
+    """
+
+    x: Array
+    y: Array
+    x_test: Array | None = None
+    y_test: Array | None = None
+
+    def arrays(self) -> dict[str, Array]:
+        named = {"x": self.x, "y": self.y, "x_test": self.x_test, "y_test": self.y_test}
+        return {name: array for name, array in named.items() if array is not None}
+
+    def digest(self) -> str:
+        """The sha256 of the values as little-endian doubles, whatever type, archive or line ends they came in."""
+        sha = hashlib.sha256()
+        for name, array in self.arrays().items():
+            sha.update(f"{name}{array.shape}".encode())
+            for start in range(0, len(array), _BLOCK_ROWS):
+                sha.update(np.ascontiguousarray(array[start : start + _BLOCK_ROWS], dtype="<f8").data)
+        return sha.hexdigest()
+
+
+class Source(Protocol):
+    """Reads a data set from its files (by `RemoteFile.name`); its repr stands for what it does, in the cache's key."""
+
+    def read(self, files: Mapping[str, Path]) -> Raw: ...
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A data set: where it comes from, how it is read, and what must come out.
+
+    rows, features: what reading must give; None where it is not known beforehand
+    test_rows: the size of the publisher's own test part; 0 where the rows are split by us
+    values_sha256: `Raw.digest` of the right values
+    folder: where the files are looked for first (a user's own data set)
+    """
+
+    name: str
+    task: Task
+    source: Source
+    title: str = ""
+    group: Group = "own"
+    rows: int | None = None
+    features: int | None = None
+    classes: int | None = None
+    test_rows: int = 0
+    image: tuple[int, int, int] | None = None
+    files: tuple[RemoteFile, ...] = ()
+    values_sha256: str | None = None
+    encoding: str = ""
+    licence: str = ""
+    citation: str = ""
+    homepage: str = ""
+    folder: Path | None = field(default=None, compare=False)
+
+    @property
+    def d(self) -> int | None:
+        """The paper's d, which counts the constant 1 beside the features; for images the number of pixel values."""
+        if self.features is None or self.image is not None:
+            return self.features
+        return self.features + 1
+
+    @property
+    def training_rows(self) -> int | None:
+        """The paper's P: the rows left for training by its split."""
+        if self.rows is None or self.test_rows:
+            return self.rows
+        return training_count(self.rows, PAPER_TEST_SHARE)
+
+    @property
+    def is_embedded(self) -> bool:
+        return not self.files
+
+
+def training_count(rows: int, test_share: float) -> int:
+    """How many rows train: the test part is rounded up, as Table 2 has it (Ailerons: 13750 rows, P = 10312)."""
+    if not 0 <= test_share < 1:
+        raise ValueError(f"test_share must lie in [0, 1), got {test_share}")
+    count = rows - math.ceil(round(rows * test_share, 9))
+    if count < 1:
+        raise ValueError(f"test_share={test_share} leaves none of {rows} rows for training: make it smaller")
+    return count
