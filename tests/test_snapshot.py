@@ -93,4 +93,11 @@ def test_large_tensors_are_summed_to_almost_double_precision(size):
 
 
 def test_sums_of_squares_do_not_overflow_single_precision():
-    assert norms.sum_of_squares([torch.tensor([1e30]), torch.tensor([1e30])]).item() == pytest.approx(2e60, rel=1e-6)
+    large = torch.tensor([1e18])
+    assert norms.sum_of_squares([large] * 1000).item() == pytest.approx(1e39, rel=1e-6)
+
+
+def test_sums_of_squares_of_mixed_precisions():
+    tensors = [torch.full((3,), 2.0, dtype=d) for d in (torch.float32, torch.float64, torch.bfloat16, torch.complex64)]
+    tensors.append(torch.ones(1 << 16))
+    assert norms.sum_of_squares(tensors).item() == pytest.approx(4 * 12 + (1 << 16), rel=1e-6)

@@ -12,6 +12,7 @@ from torch import Tensor
 PIECE = 1 << 18
 # A large tensor is summed up in rows of this length, and only the rows' sums in double precision.
 _ROW = 1 << 10
+_LONG = 32 * _ROW
 
 
 def accumulation_dtype(device: torch.device) -> torch.dtype:
@@ -22,18 +23,24 @@ def accumulation_dtype(device: torch.device) -> torch.dtype:
 @torch.no_grad()
 def sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
     """Σ ‖t‖² as a 0-dim tensor on the device of the first tensor; waits for nothing."""
-    device = tensors[0].device
-    small = [torch.view_as_real(t) if t.is_complex() else t for t in tensors if not _goes_by_rows(t)]
-    norms = list(torch._foreach_norm(small, 2, dtype=accumulation_dtype(device))) if small else []
-    norms += [_norm_by_rows(t) for t in tensors if _goes_by_rows(t)]
-    if any(n.device != device for n in norms):
-        norms = [n.to(device) for n in norms]
-    stacked = torch.stack(norms)
+    device, dtype = tensors[0].device, tensors[0].dtype
+    short: list[Tensor] = []
+    norms: list[Tensor] = []
+    alike = dtype in (torch.float32, torch.float64)
+    for t in tensors:
+        if t.numel() >= _LONG and t.dtype is torch.float32 and t.is_contiguous():
+            norms.append(_norm_by_rows(t))
+        else:
+            short.append(torch.view_as_real(t) if t.is_complex() else t)
+        alike = alike and t.dtype is dtype and t.device == device
+    wide = accumulation_dtype(device)
+    if short:
+        # Norms of short tensors are exact enough in their own precision, and much cheaper than in double.
+        norms += torch._foreach_norm(short, 2, dtype=None if alike else wide)
+    if not alike or len(short) != len(tensors):
+        norms = [n.to(device, wide) for n in norms]
+    stacked = torch.stack(norms).to(wide)
     return torch.dot(stacked, stacked)
-
-
-def _goes_by_rows(tensor: Tensor) -> bool:
-    return tensor.dtype is torch.float32 and tensor.numel() >= 32 * _ROW and tensor.is_contiguous()
 
 
 def _norm_by_rows(tensor: Tensor) -> Tensor:

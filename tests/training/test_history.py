@@ -182,7 +182,7 @@ def test_fit_works_with_torch_alone(library):
 
 def test_a_missing_library_is_named_with_the_line_that_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match=r'pip install "cmalight\[pandas\]"'):
+    with pytest.raises(ImportError, match=r'pip install "cmalight\[data\]"'):
         History().to_pandas()
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ImportError, match=r'pip install "cmalight\[tensorboard\]"'):

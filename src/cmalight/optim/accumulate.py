@@ -51,7 +51,7 @@ class LossSum:
     def lowest(self) -> float:
         if not self._slots:
             return math.inf
-        return min(float(self._lowest.item()), *self._buffer[: self._used].tolist())
+        return float(torch.cat([self._lowest.view(1), self._buffer[: self._used]]).min().item())
 
     def _start(self, device: torch.device) -> None:
         dtype = accumulation_dtype(device)

@@ -57,14 +57,15 @@ class History(Sequence[EpochRecord]):
         try:
             import pandas
         except ImportError as error:
-            raise ImportError('History.to_pandas needs pandas: pip install "cmalight[pandas]"') from error
+            raise ImportError('History.to_pandas needs pandas: pip install "cmalight[data]"') from error
         rows = []
         for record in self._records:
             row = asdict(record)
             metrics = row.pop("metrics")
             rows.append({**row, **metrics})
         columns = [f.name for f in fields(EpochRecord) if f.name != "metrics"]
-        return pandas.DataFrame(rows) if rows else pandas.DataFrame(columns=columns)
+        frame: pandas.DataFrame = pandas.DataFrame(rows) if rows else pandas.DataFrame(columns=columns)
+        return frame
 
     def to_plain(self) -> list[dict[str, Any]]:
         return [asdict(record) for record in self._records]
