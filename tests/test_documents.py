@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 import cmalight
 
@@ -35,11 +37,27 @@ def test_links_between_documents_lead_somewhere(document):
             assert anchor[1:] in slugs, f"{document.name} points to {target}{anchor}"
 
 
-def test_the_readmes_ten_lines_run():
-    import torch
-    from torch import nn
+def python_blocks(document):
+    return re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
 
-    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
+
+def test_the_readmes_quick_start_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec(python_blocks("README.md")[0], {})
+    assert "30 epochs done" in capsys.readouterr().out
+    assert (tmp_path / "run.pt").exists()
+
+
+def test_the_readmes_command_runs(tmp_path):
+    line = re.search(r"^cmalight train wine.*$", (ROOT / "README.md").read_text(), re.MULTILINE).group(0)
+    run = subprocess.run(
+        [sys.executable, "-m", *line.split()], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300
+    )
+    assert "accuracy" in run.stdout
+    assert (tmp_path / "wine.pt").exists()
+
+
+def test_the_readmes_loop_runs():
     torch.manual_seed(0)
     x = torch.rand(100, 3)
     names = {
@@ -48,8 +66,26 @@ def test_the_readmes_ten_lines_run():
         "loader": [(x[:50], x[:50].sum(1, keepdim=True)), (x[50:], x[50:].sum(1, keepdim=True))],
         "epochs": 3,
     }
-    exec(code, names)
+    exec(python_blocks("README.md")[1], names)
     assert names["epoch"].report.f_tilde < 2.0
+
+
+def test_the_training_pages_example_runs(capsys):
+    exec(python_blocks("docs/training.md")[0], {})
+    assert "30 epochs done" in capsys.readouterr().out
+
+
+def test_help_does_not_wait_for_torch():
+    code = """
+import atexit, sys
+sys.argv = ["cmalight", "--help"]
+atexit.register(lambda: print("torch" in sys.modules))
+from cmalight.__main__ import main
+main()
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert "Commands:" in run.stdout
+    assert run.stdout.splitlines()[-1] == "False"
 
 
 def test_the_demo_runs_and_ends_lower_than_it_began():
@@ -68,7 +104,10 @@ def test_the_version_is_the_same_everywhere():
 
 def test_the_core_imports_torch_alone():
     """Nothing that torch itself does not need may be imported with the package."""
-    code = "import torch, sys; before = set(sys.modules); import cmalight; print(*sorted(set(sys.modules) - before))"
+    code = (
+        "import torch, sys; before = set(sys.modules)\n"
+        "from cmalight import *; print(*sorted(set(sys.modules) - before))"
+    )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     foreign = {name for name in run.stdout.split() if name.partition(".")[0] not in {"cmalight", "torch"}}
     assert not {name for name in foreign if name.partition(".")[0] not in sys.stdlib_module_names}

@@ -1,10 +1,16 @@
 """CMALight: a mini-batch optimizer with a watchdog, for PyTorch."""
 
-from cmalight.control import Outcome
-from cmalight.data.batches import TensorBatches
-from cmalight.objective import Objective
-from cmalight.optim import CMA, IG, CMALight, Epoch, EpochReport
-from cmalight.training import FitResult, History, Status, fit
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cmalight.control import Outcome
+    from cmalight.data.batches import TensorBatches
+    from cmalight.objective import Objective
+    from cmalight.optim import CMA, IG, CMALight, Epoch, EpochReport
+    from cmalight.training import FitResult, History, Status, fit
 
 __version__ = "0.1.0"
 
@@ -23,3 +29,31 @@ __all__ = [
     "__version__",
     "fit",
 ]
+
+# Imported when first asked for, so that `cmalight --help` does not wait for torch.
+_HOMES = {
+    "CMA": "cmalight.optim",
+    "IG": "cmalight.optim",
+    "CMALight": "cmalight.optim",
+    "Epoch": "cmalight.optim",
+    "EpochReport": "cmalight.optim",
+    "FitResult": "cmalight.training",
+    "History": "cmalight.training",
+    "Objective": "cmalight.objective",
+    "Outcome": "cmalight.control",
+    "Status": "cmalight.training",
+    "TensorBatches": "cmalight.data.batches",
+    "fit": "cmalight.training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'cmalight' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,7 +2,7 @@
 
 from cmalight.training.callbacks import Callback, TensorBoard
 from cmalight.training.checkpoint import CheckpointError
-from cmalight.training.fit import FitResult, fit
+from cmalight.training.fitting import FitResult, fit
 from cmalight.training.history import EpochRecord, History
 from cmalight.training.stopping import Status
 

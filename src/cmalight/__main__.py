@@ -1,0 +1,23 @@
+"""`cmalight` and `python -m cmalight`."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Runs the command, or says what to install for it."""
+    try:
+        from cmalight.cli import command
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except ModuleNotFoundError as error:
+        if error.name != "click":
+            raise
+        sys.stderr.write('cmalight: error: the command needs more than the library: pip install "cmalight[cli]"\n')
+        sys.exit(2)
+    command(prog_name="cmalight")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""`cmalight datasets list | info NAME | fetch NAME`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from cmalight.names import unknown_name
+
+if TYPE_CHECKING:
+    from cmalight.data.registry import Entry
+
+
+class BadInput(click.ClickException):
+    """Wrong input: one line on stderr, exit code 2."""
+
+    exit_code = 2
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        line = " ".join(self.format_message().split())
+        click.echo(f"cmalight: {line}", file=file, err=file is None)
+
+
+class _Verbs(click.Group):
+    """A group that answers an unknown verb in one line, with the nearest known one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            raise BadInput(unknown_name("verb of `datasets`", args[0], self.list_commands(ctx)))
+        return super().resolve_command(ctx, args)
+
+
+@contextmanager
+def _bad_input_in_one_line() -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, ImportError) as error:
+        raise BadInput(str(error)) from error
+
+
+@click.group(cls=_Verbs)
+def datasets() -> None:
+    """Data sets: what there is, what is known of one, and bringing it here."""
+
+
+@datasets.command("list")
+def list_datasets() -> None:
+    """A table: name, task, P (training rows), d, and where the data is now."""
+    with _bad_input_in_one_line():
+        from cmalight.data import registry
+
+        rows = [
+            (entry.name, entry.task, _number(entry.training_rows), _number(entry.d), registry.where(entry))
+            for entry in registry.datasets()
+        ]
+    click.echo(_table(("name", "task", "P", "d", "where"), rows))
+
+
+@datasets.command()
+@click.argument("name", required=False)
+def info(name: str | None) -> None:
+    """What is known of the data set NAME: origin, licence, encoding, size, files."""
+    with _bad_input_in_one_line():
+        from cmalight.data import registry
+
+        entry = registry.dataset_info(_given(name, "info"))
+        place = registry.where(entry)
+    click.echo("\n".join(f"{label + ':':<10} {text}" for label, text in _facts(entry, place) if text))
+
+
+@datasets.command()
+@click.argument("name", required=False)
+def fetch(name: str | None) -> None:
+    """Bring the data set NAME here: download what is missing, verify it, parse it."""
+    with _bad_input_in_one_line():
+        from cmalight.data import registry
+
+        entry = registry.dataset_info(_given(name, "fetch"))
+        paths = registry.fetch(_given(name, "fetch"))
+    if entry.is_embedded:
+        click.echo(f"{entry.name} is embedded: there is nothing to fetch")
+    for path in paths:
+        click.echo(f"{entry.name}: {path}")
+
+
+def _given(name: str | None, verb: str) -> str:
+    if not name:
+        raise BadInput(
+            f"`datasets {verb}` needs the NAME of a data set, as in `cmalight datasets {verb} bikes`; "
+            "`cmalight datasets list` shows them all"
+        )
+    return name
+
+
+def _facts(entry: Entry, place: str) -> Iterator[tuple[str, str]]:
+    yield "name", entry.name
+    yield "title", entry.title
+    yield "task", entry.task + (f", {entry.classes} classes" if entry.classes else "")
+    yield "size", _size(entry)
+    yield "encoding", entry.encoding
+    yield "where", place
+    for file in entry.files:
+        yield "file", file.name + (f" ({file.size / 1e6:.1f} MB)" if file.size else "")
+        for url in file.urls:
+            yield "from", url
+        for sha256 in file.sha256:
+            yield "sha256", sha256
+    yield "values", f"sha256 {entry.values_sha256}" if entry.values_sha256 else ""
+    yield "licence", entry.licence
+    yield "citation", entry.citation
+    yield "homepage", entry.homepage
+
+
+def _size(entry: Entry) -> str:
+    if entry.rows is None:
+        return "known when it is read"
+    split = f"{entry.test_rows} more for testing" if entry.test_rows else f"P = {entry.training_rows} for training"
+    return f"{entry.rows} rows, {split}; {_number(entry.features)} features, d = {_number(entry.d)}"
+
+
+def _number(value: int | None) -> str:
+    return "?" if value is None else str(value)
+
+
+def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """Columns in line, numbers to the right; with rich on a terminal its lines and colours."""
+    try:
+        from rich.console import Console
+        from rich.table import Table
+    except ImportError:
+        return _plain_table(header, rows)
+    console = Console()
+    if not console.is_terminal:
+        return _plain_table(header, rows)
+    table = Table()
+    for title in header:
+        table.add_column(title, justify="right" if title in ("P", "d") else "left")
+    for row in rows:
+        table.add_row(*row)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get().rstrip("\n")
+
+
+def _plain_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    lines = []
+    for row in (header, *rows):
+        cells = [
+            cell.rjust(width) if title in ("P", "d") else cell.ljust(width)
+            for cell, width, title in zip(row, widths, header, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,107 @@
+"""How the command ends: 0, 2 with one line that says what was wrong, or 130 after Ctrl-C."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import click
+
+from cmalight.names import unknown_name
+
+WRONG_USE = 2
+INTERRUPTED = 130
+
+# What to do about an error of the system, by its number.
+_ADVICE = {
+    errno.ENOENT: "check the path",
+    errno.EACCES: "check its permissions, or choose another place",
+    errno.EPERM: "check its permissions, or choose another place",
+    errno.EROFS: "choose another place",
+    errno.ENOSPC: "the disk is full: free some space, or choose another place",
+    errno.EDQUOT: "the quota is used up: free some space, or choose another place",
+    errno.EFBIG: "the file is larger than the system allows: raise the limit, or choose another place",
+}
+
+
+class KnownName(click.Choice[str]):
+    """A choice whose error names the nearest known one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.choices:
+            self.fail(unknown_name("value", value, self.choices), param, ctx)
+        return str(value)
+
+
+def one_line_errors(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps the `main` of a click command. CMALIGHT_TRACEBACK=1 in the environment shows where an error came from."""
+
+    @functools.wraps(run)
+    def main(*args: Any, **kwargs: Any) -> NoReturn:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            try:
+                code = run(*args, **{**kwargs, "standalone_mode": False})
+            except click.exceptions.NoArgsIsHelpError as error:
+                error.show()
+                sys.exit(WRONG_USE)
+            except (click.Abort, KeyboardInterrupt):
+                _say("interrupted")
+                sys.exit(INTERRUPTED)
+            except Exception as error:
+                message = _message(error)
+                if message is None or os.environ.get("CMALIGHT_TRACEBACK"):
+                    raise
+                _say(f"error: {message}")
+                sys.exit(WRONG_USE)
+        sys.exit(code if isinstance(code, int) else 0)
+
+    return main
+
+
+def _message(error: Exception) -> str | None:
+    """What the user is told; None for an error that is ours, not the user's."""
+    if isinstance(error, click.UsageError):
+        path = error.ctx.command_path if error.ctx is not None else "cmalight"
+        return f"{error.format_message().rstrip('.')}; see `{path} --help`"
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, OSError) and error.strerror is not None:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return f"{where}{error.strerror}; {_ADVICE.get(error.errno or 0, 'choose another path')}"
+    if isinstance(error, ImportError) and "pip install" not in str(error):
+        return None
+    if isinstance(error, MemoryError):
+        return "there is not enough memory; give less data, or a smaller network"
+    return str(error) if isinstance(error, ValueError | RuntimeError | OSError | ImportError) else None
+
+
+def _say(message: str) -> None:
+    click.echo(f"cmalight: {' '.join(message.split())}", err=True)
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    _say(f"warning: {message}")
+
+
+def show_messages(*, quiet: bool) -> None:
+    """What the library logs: news of a training on stdout, warnings on stderr."""
+    logger = logging.getLogger("cmalight")
+    for handler in [handler for handler in logger.handlers if isinstance(handler, _Messages)]:
+        logger.removeHandler(handler)
+    logger.addHandler(_Messages())
+    logging.getLogger("cmalight.tabular").setLevel(logging.WARNING if quiet else logging.INFO)
+
+
+class _Messages(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING:
+            _say(f"warning: {record.getMessage()}")
+        elif record.name == "cmalight.tabular":
+            click.echo(record.getMessage())

@@ -1,0 +1,105 @@
+"""`cmalight train`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cmalight.cli.errors import INTERRUPTED, KnownName, show_messages
+
+Function = Callable[..., Any]
+A_PATH = click.Path(path_type=Path)
+
+
+def reading_options(function: Function) -> Function:
+    """The options on how to read a csv file."""
+    for option in (
+        click.option("--missing", multiple=True, metavar="TEXT", help="A cell with this text is a missing value."),
+        click.option("--decimal", type=KnownName([".", ","]), default=".", help="The decimal sign of a csv file."),
+        click.option("--delimiter", metavar="CHARACTER", help="What separates the cells of a csv file [found out]."),
+    ):
+        function = option(function)
+    return function
+
+
+def reading(delimiter: str | None, decimal: str, missing: tuple[str, ...]) -> Any:
+    from cmalight.data.table import Reading
+
+    if delimiter is not None:
+        delimiter = {"tab": "\t", "\\t": "\t"}.get(delimiter, delimiter)
+        if len(delimiter) != 1:
+            raise click.BadParameter(f"{delimiter!r} is not one character (or 'tab')", param_hint="--delimiter")
+    return Reading(delimiter=delimiter, decimal=decimal, missing=missing)
+
+
+@click.command(short_help="Train a network on a table or a data set.")
+@click.argument("source", metavar="FILE|DATASET")
+@click.option("--target", metavar="COLUMN", help="What to predict; in an npz file the name of an array [y].")
+@click.option("--task", type=KnownName(["regression", "classification"]), help="[found out from the target]")
+@click.option("--categorical", multiple=True, metavar="COLUMN", help="Categories, though they look like numbers.")
+@click.option("--drop", multiple=True, metavar="COLUMN", help="Leave this column out.")
+@click.option("--impute", type=KnownName(["median"]), help="Fill missing values in rather than refuse them.")
+@click.option("--test-share", type=float, default=0.25, show_default=True, help="The share of rows kept for testing.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of split and weights.")
+@reading_options
+@click.option("--net", metavar="LxN", default="1x50", show_default=True, help="L hidden layers of N neurons.")
+@click.option(
+    "--solver", metavar="NAME", default="cmalight", show_default=True, help="cmalight, cma, ig, adam, sgd, ..."
+)
+@click.option("--lr", type=click.FloatRange(0, min_open=True), help="The first step size [the solver's own].")
+@click.option("--batch-size", type=click.IntRange(1), default=128, show_default=True)
+@click.option("--epochs", type=click.IntRange(1), help="At most so many [100, or no limit with --time-limit].")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Of training; measuring does not count.",
+)
+@click.option("--checkpoint", type=A_PATH, help="Save to this file now and then; the same command goes on from it.")
+@click.option("--save", type=A_PATH, help="Write the trained network with its encoding, for `cmalight predict`.")
+@click.option("--history", type=A_PATH, help="Write a JSON line an epoch.")
+@click.option("--plot", type=A_PATH, help="Draw the losses over the seconds (png, svg or pdf).")
+@click.option("--quiet", is_flag=True, help="Show errors and warnings only.")
+@click.pass_context
+def train(
+    context: click.Context,
+    /,
+    source: str,
+    target: str | None,
+    task: Any,
+    categorical: tuple[str, ...],
+    drop: tuple[str, ...],
+    impute: Any,
+    test_share: float,
+    seed: int,
+    delimiter: str | None,
+    decimal: str,
+    missing: tuple[str, ...],
+    save: Path | None,
+    history: Path | None,
+    plot: Path | None,
+    epochs: int | None,
+    quiet: bool,
+    **settings: Any,
+) -> None:
+    """Train a network on FILE (csv, parquet, npz) or on a DATASET of `cmalight datasets list`.
+
+    Files are written when the training is over, or stopped with Ctrl-C.
+    """
+    show_messages(quiet=quiet)
+    how = reading(delimiter, decimal, missing)
+    from cmalight.training.tabular import Outputs, TableChoices, train_on_table
+
+    result = train_on_table(
+        source,
+        TableChoices(target, task, how, categorical, drop, impute, test_share, seed),
+        outputs=Outputs(save, history, plot),
+        max_epochs=epochs,
+        progress=not quiet,
+        **settings,
+    )
+    if result.interrupted:
+        context.exit(INTERRUPTED)

@@ -1,0 +1,76 @@
+"""Files that are written whole or not at all, and only once everything they hold is known."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+
+def check_outputs(outputs: Mapping[str, Path], inputs: Collection[Path]) -> None:
+    """Finds out before the work what would make the writing fail after it; leaves nothing behind.
+
+    Args:
+        outputs: by the name of the option that asked for it.
+    """
+    taken = {path.resolve(): f"the input {path}" for path in inputs}
+    for option, path in outputs.items():
+        if path.resolve() in taken:
+            raise ValueError(f"{option} would overwrite {taken[path.resolve()]}; give another path")
+        taken[path.resolve()] = f"{option} {path}"
+        _check_place(option, path)
+
+
+def _check_place(option: str, path: Path) -> None:
+    if path.is_dir():
+        raise IsADirectoryError(f"{option} {path} is a directory; name a file in it")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{option} {path}: there is no directory {path.parent}; make it first")
+    if _is_device(path):
+        return
+    probe = _temporary_beside(path)
+    try:
+        probe.open("xb").close()
+    except OSError as error:
+        raise _about(path, error) from error
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def write_all(contents: Mapping[Path, bytes]) -> None:
+    """Each goes to a file beside its place; all are put in place once all are on the disk."""
+    ready: dict[Path, Path] = {}
+    try:
+        for path, content in contents.items():
+            place = path if _is_device(path) else _temporary_beside(path)
+            if place != path:
+                ready[place] = path.resolve()
+            try:
+                with place.open("wb") as file:
+                    file.write(content)
+                    file.flush()
+                    if place != path:
+                        os.fsync(file.fileno())
+            except OSError as error:
+                raise _about(path, error) from error
+        for place, path in ready.items():
+            place.replace(path)
+    finally:
+        for place in ready:
+            place.unlink(missing_ok=True)
+
+
+def _temporary_beside(path: Path) -> Path:
+    """In the folder of what a link points to, so that the last step is a rename within one disk."""
+    target = path.resolve()
+    return target.with_name(f".{target.name}.{os.getpid()}.tmp")
+
+
+def _is_device(path: Path) -> bool:
+    """/dev/stdout and pipes are written to directly: there is nothing to put in place."""
+    return path.exists() and not stat.S_ISREG(path.stat().st_mode)
+
+
+def _about(path: Path, error: OSError) -> OSError:
+    return OSError(error.errno, error.strerror, str(path))
