@@ -120,6 +120,14 @@ def test_arrays_may_be_lists_of_numbers():
     assert next(network.parameters()).dtype == torch.float64
 
 
+def test_weight_decay_is_the_papers_regularisation():
+    """With lr so small that nothing moves, f̃ is the loss and the term: (wd/2) ‖w‖² = λ ‖w‖²."""
+    network, (x, y) = model(), data()
+    expected = MSE(network(x), y).item() + 0.05 * sum(p.square().sum().item() for p in network.parameters())
+    _, result = train(network, max_epochs=1, optimizer_options={"lr": 1e-12, "weight_decay": 0.1})
+    assert result.history[0].f_tilde == pytest.approx(expected, rel=1e-9)
+
+
 def test_a_network_in_eval_mode_is_trained_in_training_mode():
     network = model(dropout=0.5).eval()
     modes = []

@@ -213,7 +213,7 @@ class EpochOptimizer(Optimizer):
         logger.warning("A loss was negative, so half an epoch says nothing of the rest: epochs are not rejected early.")
         self._control["negative_loss_seen"] = 1
 
-    def _begin(self, epoch: Epoch, objective: Any) -> tuple[float, control.Known]:
+    def _begin(self, objective: Any) -> tuple[float, control.Known]:
         """Everything that may fail comes first, so that an epoch that cannot begin changes nothing."""
         if self._epoch is not None:
             raise RuntimeError("An epoch is under way already: leave its `with` block before you begin another")
@@ -225,7 +225,6 @@ class EpochOptimizer(Optimizer):
             self._anchor(objective)
         if self._versions is not None and self._versions != self._parameter_versions():
             self._control["f_current"] = UNKNOWN  # somebody changed the weights between the epochs
-        self._epoch = epoch
         return self._zeta(), control.Known(
             self._control["f_0"], self._control["phi"], _none_if_unknown(self._control["f_current"])
         )

@@ -55,11 +55,12 @@ class Epoch:
     def __enter__(self) -> Epoch:
         if self._state is not _State.NEW:
             raise RuntimeError(f"This epoch cannot be entered again: it {self._state.value}")
-        self._zeta, self._known = self._optimizer._begin(self, self._objective)
+        self._zeta, self._known = self._optimizer._begin(self._objective)
         self._samples = self._optimizer._control["samples"]
         if self._optimizer._rejects_early():
             self._checkpoints = [share * self._samples for share in _CHECKPOINTS]
         self._snapshot = Snapshot(self._optimizer._parameters(), self._model)
+        self._optimizer._epoch = self
         self._state = _State.OPEN
         return self
 

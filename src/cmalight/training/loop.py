@@ -85,10 +85,11 @@ def plain_epoch(problem: Problem, optimizer: Optimizer) -> EpochFigures:
     """An epoch under one of torch's optimizers; one that is broken off keeps its weights."""
     lr = _largest_lr(optimizer)
     losses, samples = LossSum(), 0.0
-    for inputs, target in problem.batches(problem.feed):
+    for number, (inputs, target) in enumerate(problem.batches(problem.feed)):
         count = problem.count(target, inputs)
 
-        def closure(inputs: Any = inputs, target: Any = target) -> Tensor:
+        def closure(inputs: Any = inputs, target: Any = target, number: int = number) -> Tensor:
+            problem.before_batch(number)  # L-BFGS calls it many times in one step
             optimizer.zero_grad()
             loss = problem.loss_fn(problem.model(inputs), target)
             loss.backward()  # type: ignore[no-untyped-call]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cmalight.data.batches import TensorBatches
 from cmalight.randomness import sources
+from cmalight.sealed import bytes_of
 from cmalight.training import checkpoint
 from cmalight.training.best import get_state, put_state
 from cmalight.training.history import History
@@ -129,5 +130,5 @@ def _fingerprint(feed: Any) -> str:
         return type(feed).__name__
     checksum = hashlib.blake2b(digest_size=8)
     for tensor in feed.tensors:
-        checksum.update(checkpoint.bytes_of(tensor[:: max(1, len(tensor) // 1000)]))
+        checksum.update(bytes_of(tensor[:: max(1, len(tensor) // 1000)]))
     return f"{[tuple(t.shape) for t in feed.tensors]} {checksum.hexdigest()}"

@@ -153,11 +153,13 @@ class Run:
                 figures = self._epoch()
             except StopTraining as broken_off:
                 if self._checkpoints is not None and isinstance(self.optimizer, EpochOptimizer):
-                    self._checkpoints.save_boundary()
+                    with self._clock.measuring():
+                        self._checkpoints.save_boundary()
                 return broken_off.stop
             stop = self._conclude(figures, file) or self._stop_at_boundary()
-        if self._checkpoints is not None and len(self.history):
-            self._checkpoints.save()
+        if self._checkpoints is not None and len(self.history) and stop.status is not Status.DIVERGED:
+            with self._clock.measuring():
+                self._checkpoints.save()
         return stop
 
     def _epoch(self) -> EpochFigures:

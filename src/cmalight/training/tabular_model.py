@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import logging
-import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
-from zipfile import is_zipfile
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +18,9 @@ from cmalight.data.encoding import ClassTarget, FeatureEncoding, Target, target_
 from cmalight.data.scaling import Array
 from cmalight.data.table import Reading, Table, listed
 from cmalight.models import network_from_dict, network_to_dict
+from cmalight.sealed import DamagedError, SealError, VersionError, seal, unseal
 
-FORMAT = "cmalight-model"
+KIND = "cmalight-model"
 VERSION = 1
 
 Unknown = Literal["zeros", "refuse"]
@@ -121,31 +119,16 @@ def _largest_probability(outputs: Array) -> Array:
 
 
 def model_to_bytes(model: TabularModel) -> bytes:
-    """The content of a model file: plain values and tensors, a format, a version, a checksum."""
-    content = _saved(
-        {
-            "network": network_to_dict(model.network),
-            "weights": model.network.state_dict(),
-            "features": model.features.to_dict(),
-            "target": model.target.to_dict(),
-            "ignored": list(model.ignored),
-            "missing": list(model.missing),
-        }
-    )
-    return _saved(
-        {
-            "format": FORMAT,
-            "version": VERSION,
-            "sha256": hashlib.sha256(content).hexdigest(),
-            "content": torch.frombuffer(bytearray(content), dtype=torch.uint8),
-        }
-    )
-
-
-def _saved(value: dict[str, Any]) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    return buffer.getvalue()
+    """The content of a model file: plain values and tensors."""
+    content = {
+        "network": network_to_dict(model.network),
+        "weights": model.network.state_dict(),
+        "features": model.features.to_dict(),
+        "target": model.target.to_dict(),
+        "ignored": list(model.ignored),
+        "missing": list(model.missing),
+    }
+    return seal(content, kind=KIND, version=VERSION)
 
 
 def load_model(path: str | Path) -> TabularModel:
@@ -155,34 +138,25 @@ def load_model(path: str | Path) -> TabularModel:
         raise IsADirectoryError(f"{path} is a directory; give the model file in it")
     if not path.exists():
         raise FileNotFoundError(f"there is no model file {path}; `cmalight train ... --save {path}` writes one")
-    outer = _read(path.read_bytes(), f"{path} is cut off, or not a model that `cmalight train --save` wrote")
-    if not isinstance(outer, dict) or outer.get("format") != FORMAT:
-        raise ValueError(f"{path} is not a model file of cmalight; expected one that `cmalight train --save` wrote")
-    if outer.get("version") != VERSION:
-        raise ValueError(
-            f"{path} has model format {outer.get('version')!r}, and this cmalight reads format {VERSION}; "
-            "update it (pip install -U cmalight), or train the model again"
-        )
-    damaged = f"{path} is damaged: its content does not fit its checksum; copy it again, or train the model again"
-    content = outer.get("content")
-    data = content.numpy().tobytes() if isinstance(content, torch.Tensor) else b""
-    if hashlib.sha256(data).hexdigest() != outer.get("sha256"):
-        raise ValueError(damaged)
     try:
-        return _model_from(_read(data, damaged))
+        plain = unseal(path.read_bytes(), kind=KIND, version=VERSION)
+    except VersionError as error:
+        raise ValueError(
+            f"{path} has model format {error.found!r}, and this cmalight reads format {VERSION}; "
+            "update it (pip install -U cmalight), or train the model again"
+        ) from error
+    except DamagedError as error:
+        raise ValueError(
+            f"{path} is damaged: its content does not fit its checksum; copy it again, or train the model again"
+        ) from error
+    except SealError as error:
+        raise ValueError(
+            f"{path} is cut off, or not a model file of cmalight; expected one that `cmalight train --save` wrote"
+        ) from error
+    try:
+        return _model_from(plain)
     except (LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{path} does not describe a model ({error}); train the model again") from error
-
-
-def _read(data: bytes, complaint: str) -> Any:
-    if not is_zipfile(io.BytesIO(data)):  # torch's older formats are not ours
-        raise ValueError(complaint)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # advice on formats, of no use to who has a damaged file
-            return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except Exception as error:  # damaged and hostile bytes make the reader raise almost anything
-        raise ValueError(complaint) from error
 
 
 def _model_from(plain: dict[str, Any]) -> TabularModel:
