@@ -1,12 +1,13 @@
 """An epoch that cannot succeed ends before its last batch, with the result it would have had."""
 
+import itertools
 import logging
 import math
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
 
 from cmalight import CMALight, Objective, Outcome
 from tests.helpers import MSE, copied_state, network, run_epoch, same_state, small_problem, split, table
@@ -63,6 +64,70 @@ def test_the_next_epochs_order_of_a_shuffled_data_loader_stays_the_same(with_gen
     assert any(r.outcome is Outcome.REJECTED_EARLY for r in reports)
     assert [r.phi for r in reports] == [r.phi for r in others]
     assert same_state(model.state_dict(), other.state_dict())
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(zip(*table(noise=0.1), strict=True))
+
+
+class Endless(Sampler):
+    def __iter__(self):
+        return itertools.cycle(range(100))
+
+    def __len__(self):
+        return 100
+
+
+@pytest.mark.parametrize("kind", ["iterable", "endless sampler"])
+def test_an_early_rejection_ends_with_loaders_whose_sampler_never_does(kind):
+    dataset = TensorDataset(*table(noise=0.1))
+    loader = (
+        DataLoader(Stream(), batch_size=4)
+        if kind == "iterable"
+        else DataLoader(dataset, batch_size=4, sampler=Endless())
+    )
+    model = network()
+    optimizer = CMALight(model.parameters(), lr=50.0)
+    objective = Objective(model, MSE, split(*table(noise=0.1), 4))
+    assert run_epoch(optimizer, objective, model, loader, early=True).outcome is Outcome.REJECTED_EARLY
+
+
+def test_calls_after_an_early_rejection_do_nothing():
+    """A loop with gradient accumulation flushes after its last batch; it cannot know that the epoch is over."""
+    model, batches, objective = small_problem(size=4)
+    optimizer = CMALight(model.parameters(), lr=50.0)
+    before = copied_state(model)
+    with optimizer.epoch(objective) as epoch:
+        for x, y in epoch.batches(batches):
+            loss = MSE(model(x), y)
+            loss.backward()
+            epoch.observe(loss, len(y))
+            optimizer.step()
+            optimizer.zero_grad()
+        loss = MSE(model(x), y)
+        loss.backward()
+        epoch.observe(loss, len(y))
+        optimizer.step()
+    assert epoch.report.outcome is Outcome.REJECTED_EARLY
+    assert same_state(model.state_dict(), before)
+
+
+def test_an_epoch_that_was_rejected_early_may_still_be_abandoned():
+    model, batches, objective = small_problem(size=4)
+    before = copied_state(model)
+    optimizer = CMALight(model.parameters(), lr=50.0)
+    with optimizer.epoch(objective) as epoch:
+        for x, y in epoch.batches(batches):
+            optimizer.zero_grad()
+            loss = MSE(model(x), y)
+            loss.backward()
+            epoch.observe(loss, len(y))
+            optimizer.step()
+        epoch.abandon()
+    assert epoch.report is None
+    assert optimizer.param_groups[0]["lr"] == 50.0
+    assert same_state(model.state_dict(), before)
 
 
 def test_a_rejected_epoch_reports_a_lower_bound_and_no_direction():
@@ -149,23 +214,27 @@ def test_a_negative_loss_switches_it_off_and_says_so_once(caplog):
 
 def test_an_epoch_longer_than_the_objective_is_checked_no_more_past_its_samples():
     """The loader goes round twice, the objective once: the sum over N would be no bound any more."""
-    model, batches, objective = small_problem(size=10)
+    model, batches, objective = small_problem(size=40)
     optimizer = CMALight(model.parameters(), lr=1e-6)
     reports = [run_epoch(optimizer, objective, model, batches * 3, early=True) for _ in range(3)]
     assert all(r.outcome is not Outcome.REJECTED_EARLY for r in reports)
 
 
 def test_counts_in_other_units_than_the_objective_do_not_reject_by_mistake():
-    """A user who counts tokens, where the objective counts sequences."""
-    model, batches, objective = small_problem(size=10)
-    optimizer = CMALight(model.parameters(), lr=1e-3)
+    """A user who counts tokens, three a sequence, where the objective counts sequences; the first batch is the worst."""
+    model = network()
+    x, y = table()
+    y[:10] += 3
+    batches = split(x, y, 10)
+    objective = Objective(model, MSE, batches)
+    optimizer = CMALight(model.parameters(), lr=1e-4)
     for _ in range(3):
         with optimizer.epoch(objective) as epoch:
             for x, y in epoch.batches(batches):
                 optimizer.zero_grad()
                 loss = MSE(model(x), y)
                 loss.backward()
-                epoch.observe(loss, 1000 * len(y))
+                epoch.observe(loss, 3 * len(y))
                 optimizer.step()
         assert epoch.report.outcome is Outcome.ACCEPTED
 

@@ -286,7 +286,17 @@ def test_a_loss_may_be_any_kind_of_scalar(loss):
     assert epoch.report.f_tilde == 0.5
 
 
-@pytest.mark.parametrize("count", [0, -1, float("nan"), float("inf")])
+@pytest.mark.parametrize("loss", [None, "1", [0.5]])
+def test_a_loss_that_is_no_number_is_refused(loss):
+    model, _, objective = small_problem()
+    with (
+        pytest.raises(ValueError, match="mean loss of the batch"),
+        CMALight(model.parameters()).epoch(objective) as epoch,
+    ):
+        epoch.observe(loss, 1)
+
+
+@pytest.mark.parametrize("count", [0, -1, float("nan"), float("inf"), None, torch.ones(3)])
 def test_a_count_that_is_not_positive_is_refused(count):
     model, _, objective = small_problem()
     with pytest.raises(ValueError, match="Invalid count"), CMALight(model.parameters()).epoch(objective) as epoch:
@@ -324,6 +334,123 @@ def test_weights_changed_between_epochs_are_evaluated_anew():
     with torch.no_grad():
         model[0].weight.mul_(1.01)
     assert run_epoch(optimizer, objective, model, batches).evaluations == 1 + 2
+
+
+def test_weights_changed_by_another_optimizer_are_evaluated_anew():
+    model, batches, objective = small_problem()
+    mine = CMALight(model[0].parameters(), lr=1e6)
+    run_epoch(mine, objective, model, batches)
+    run_epoch(CMALight(model[2].parameters(), lr=0.1), objective, model, batches)
+    assert run_epoch(mine, objective, model, batches).evaluations == 1
+
+
+def test_another_weight_decay_is_another_objective():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=1e6)
+    run_epoch(optimizer, objective, model, batches)
+    optimizer.param_groups[0]["weight_decay"] = 0.1
+    assert run_epoch(optimizer, objective, model, batches).evaluations == 1
+
+
+def test_what_is_saved_inside_an_epoch_does_not_claim_to_know_the_objective():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=0.1)
+    with optimizer.epoch(objective) as epoch:
+        epoch.observe(backward(model, batches[0]), 16)
+        optimizer.step()
+        saved = optimizer.state_dict()
+    assert saved["param_groups"][0]["f_current"] == float("inf")
+    assert saved["param_groups"][0]["f_0"] < float("inf")
+
+
+def test_an_epoch_that_could_not_begin_is_not_in_the_way_of_the_next():
+    class Broken(nn.Linear):
+        broken = True
+
+        def get_extra_state(self):
+            if self.broken:
+                raise MemoryError
+            return torch.zeros(())
+
+        def set_extra_state(self, state):
+            pass
+
+    model = Broken(4, 1).double()
+    batches = split(*table(20), 10)
+    optimizer = CMALight(model.parameters(), lr=0.1)
+    with pytest.raises(MemoryError), optimizer.epoch(Objective(model, MSE, batches)):
+        pass
+    model.broken = False
+    assert run_epoch(optimizer, Objective(model, MSE, batches), model, batches).outcome is Outcome.ACCEPTED
+
+
+def test_a_group_added_inside_an_epoch_is_refused():
+    model, _, objective = small_problem()
+    optimizer = CMALight(model[0].parameters())
+    with pytest.raises(RuntimeError, match="add_param_group.. was called inside an epoch"), optimizer.epoch(objective):
+        optimizer.add_param_group({"params": model[2].parameters()})
+
+
+def test_frozen_parameters_with_a_gradient_do_not_move():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=0.1, weight_decay=0.1)
+    backward(model, batches[0])
+    model[0].requires_grad_(False)
+    before = copied_state(model[0])
+    with optimizer.epoch(objective) as epoch:
+        optimizer.zero_grad(set_to_none=False)
+        epoch.observe(backward(model, batches[0]), 16)
+        optimizer.step()
+    assert same_state(model[0].state_dict(), before)
+
+
+def test_nothing_to_train_is_refused():
+    model, _, objective = small_problem()
+    model.requires_grad_(False)
+    with pytest.raises(ValueError, match="nothing to train"), CMALight(model.parameters()).epoch(objective):
+        pass
+
+
+def test_a_restart_that_fails_changes_nothing():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=1e6)
+    run_epoch(optimizer, objective, model, batches)
+    before = optimizer.state_dict()
+    with pytest.raises(ValueError, match="not finite"):
+        optimizer.restart(lambda: float("nan"))
+    after = optimizer.state_dict()["param_groups"][0]
+    assert after.pop("evaluations") == before["param_groups"][0].pop("evaluations") + 1
+    assert after == before["param_groups"][0]
+
+
+def test_the_line_search_can_be_changed_in_mid_run():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=1e6)
+    run_epoch(optimizer, objective, model, batches)
+    optimizer.line_search = "certified"
+    assert optimizer.line_search == "certified"
+    assert run_epoch(optimizer, objective, model, batches).evaluations == 1  # f(w̃)
+    with pytest.raises(ValueError, match="'light' or 'certified'"):
+        optimizer.line_search = "wolfe"
+
+
+def test_an_objective_that_returns_nothing_is_refused():
+    model, batches, _ = small_problem()
+    with pytest.raises(ValueError, match="expected it to return the mean loss, but it returned None"):
+        run_epoch(CMALight(model.parameters()), lambda: None, model, batches)
+    with pytest.raises(TypeError, match="IG needs an objective"):
+        IG(model.parameters()).epoch(5)
+
+
+def test_a_move_resets_the_count_of_epochs_that_stood_still():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=1e9)
+    for _ in range(29):
+        run_epoch(optimizer, objective, model, batches)
+    optimizer.param_groups[0]["lr"] = 0.1
+    assert run_epoch(optimizer, objective, model, batches).alpha > 0
+    optimizer.param_groups[0]["lr"] = 1e9
+    assert run_epoch(optimizer, objective, model, batches).alpha == 0.0  # would warn, were it the thirtieth
 
 
 def test_a_plain_callable_is_an_objective():

@@ -47,9 +47,9 @@ def test_light_line_6_asks_for_a_decrease_at_alpha_not_at_the_trial():
 
 
 def test_light_line_6_refuses_a_trial_that_falls_but_not_enough():
-    f = Line({2.0: 0.8, 4.0: 0.81, 1.0: 0.0})
-    result = edfl_light(f, f_start=1.0, f_tilde=0.9, **{**SETTINGS, "slope": 0.1})
-    assert (result.alpha, result.f_hat) == (2.0, 0.8)
+    f = Line({2.0: 0.88, 4.0: 0.85})  # 0.85 is below 0.88, but 1 − 0.1 · 2 = 0.8 was asked for
+    result = edfl_light(f, f_start=1.0, f_tilde=0.9, **SETTINGS)
+    assert (result.alpha, result.f_hat) == (2.0, 0.88)
 
 
 def test_the_guard_ends_the_loop_and_says_so():

@@ -96,7 +96,7 @@ def test_merging_runs_few_large_batches():
     objective()
     sizes.clear()
     objective()
-    assert sizes == [1000]
+    assert sizes == [1000]  # the first pass tried single samples, too
 
 
 def test_a_wide_layer_makes_merged_batches_smaller():
@@ -163,6 +163,112 @@ def test_class_weights_and_ignored_targets_change_the_denominator(weights, ignor
     with torch.no_grad():
         expected = loss_fn(model(x), y).item()
     assert Objective(model, loss_fn, split(x, y, 7), merge=merge)() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_root_mean_square_is_found_out_in_single_precision_too(seed):
+    torch.manual_seed(seed)
+    model, x, y = nn.Linear(4, 1), torch.randn(256, 4), torch.randn(256, 1)
+    batches = split(x, y, 128)
+
+    def root_mean_square(output, target):
+        return MSE(output, target).sqrt()
+
+    with torch.no_grad():
+        expected = sum(root_mean_square(model(a), b).item() for a, b in batches) / 2
+    assert Objective(model, root_mean_square, batches)() == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_batch_norm_layer_that_is_unfrozen_later_is_noticed():
+    x, y = table(100)
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 1)).double()
+    batches = split(x, y, 10)
+    objective = Objective(model, MSE, batches)
+    model[1].eval()
+    objective()
+    model[1].train()
+    with torch.no_grad():
+        expected = sum(MSE(model(a), b).item() for a, b in batches) / 10
+    assert objective() == pytest.approx(expected, rel=1e-12)
+
+
+class GainOverTheBatch(nn.Module):
+    """Looks like nothing until it is trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.zeros((), dtype=torch.float64))
+
+    def forward(self, x):
+        return x + self.gain * x.mean(0)
+
+
+def test_a_layer_that_comes_to_look_across_the_batch_is_found_out_soon():
+    x, y = table(100)
+    model = nn.Sequential(GainOverTheBatch(), nn.Linear(4, 1)).double()
+    batches = split(x, y, 10)
+    objective = Objective(model, MSE, batches)
+    objective()
+    with torch.no_grad():
+        model[0].gain.fill_(5.0)
+        expected = sum(MSE(model(a), b).item() for a, b in batches) / 10
+    values = [objective() for _ in range(3)]
+    assert values[-1] == pytest.approx(expected, rel=1e-12)
+
+
+def test_targets_of_several_tensors_are_counted_by_their_samples():
+    x, y = table(30)
+    model = network()
+    batches = [(x[:20], (y[:20], y[:20])), (x[20:], (y[20:], y[20:]))]
+    objective = Objective(model, lambda output, target: MSE(output, target[0]) + MSE(output, target[1]), batches)
+    assert objective() == pytest.approx(2 * value_by_hand(model, x, y), rel=1e-12)
+    assert objective.samples == 30
+
+
+def test_a_target_whose_samples_cannot_be_counted_is_refused_with_advice():
+    with pytest.raises(ValueError, match=r"cannot count the samples of a target that is a tensor of shape \(\); pass"):
+        Objective(network(), MSE, [(table(1)[0], torch.tensor(0.0))])()
+
+
+class RandomModel(nn.Module):
+    """Draws from generators of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 1).double()
+        self.generator = torch.Generator().manual_seed(0)
+        self.rng = numpy.random.default_rng(0)
+
+    def forward(self, x):
+        return self.linear(x) + torch.rand((), generator=self.generator) + self.rng.random()
+
+
+class Wrapped:
+    """A loader around a loader."""
+
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __iter__(self):
+        return iter(self.loader)
+
+
+def test_generators_of_the_model_and_behind_a_wrapper_are_put_back():
+    generator = torch.Generator().manual_seed(0)
+    loader = Wrapped(loader_over(*table(20), batch_size=5, shuffle=True, generator=generator))
+    model = RandomModel()
+    before = (
+        generator.get_state().tolist(),
+        model.generator.get_state().tolist(),
+        str(model.rng.bit_generator.state),
+    )
+    Objective(model, MSE, loader)()
+    after = (
+        generator.get_state().tolist(),
+        model.generator.get_state().tolist(),
+        str(model.rng.bit_generator.state),
+    )
+    assert after == before
 
 
 class RandomDataset(Dataset):
@@ -279,11 +385,27 @@ def test_batches_of_another_shape_are_refused_with_advice():
         ({"loss_fn": None}, "needs a loss_fn"),
         ({"loss_fn": nn.MSELoss(reduction="sum")}, "reduction='mean'"),
         ({"merge": True, "forward": lambda m, b: (m(b), 1)}, "merge=True"),
+        ({"model": None}, "torch.nn.Module"),
+        ({"loader": 3}, "a DataLoader or a list of batches"),
+        ({"loss_fn": 3}, "a loss_fn to call"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         Objective(**{"model": network(), "loss_fn": MSE, "loader": [], **arguments})
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [(torch.tensor(1.0), r"must return \(mean loss, count\).*a tensor"), ((1.0, 0), "count 0; expected a positive")],
+)
+def test_what_forward_must_return_is_said(result, message):
+    with pytest.raises(ValueError, match=message):
+        Objective(network(), None, [1], forward=lambda model, batch: result)()
+
+
+def test_forward_may_return_plain_numbers():
+    assert Objective(network(), None, [1, 2], forward=lambda model, batch: (float(batch), 1))() == 1.5
 
 
 def test_a_loss_that_is_not_a_scalar_is_refused():

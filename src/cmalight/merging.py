@@ -40,10 +40,6 @@ def merged(loader: Iterable[Any], model: nn.Module) -> Iterator[Any]:
     yield from _joined(waiting)
 
 
-def join(batches: list[Pair]) -> Pair:
-    return torch.cat([b[0] for b in batches]), torch.cat([b[1] for b in batches])
-
-
 def is_pair_of_tensors(batch: Any) -> TypeGuard[Pair]:
     return (
         isinstance(batch, list | tuple)
@@ -62,8 +58,10 @@ def looks_across_the_batch(model: nn.Module) -> bool:
 
 
 def _joined(waiting: list[Pair]) -> Iterator[Pair]:
-    if waiting:
-        yield waiting[0] if len(waiting) == 1 else join(waiting)
+    if len(waiting) == 1:
+        yield waiting[0]
+    elif waiting:
+        yield torch.cat([b[0] for b in waiting]), torch.cat([b[1] for b in waiting])
 
 
 def _fits(first: Pair, other: Pair) -> bool:

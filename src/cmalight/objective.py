@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
@@ -12,13 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from cmalight.merging import is_pair_of_tensors, join, looks_across_the_batch, merged
+from cmalight.counting import sample_count
+from cmalight.merging import is_pair_of_tensors, looks_across_the_batch, merged
 from cmalight.norms import accumulation_dtype
 from cmalight.undisturbed import undisturbed
 
 Forward = Callable[[Any, Any], tuple[Tensor, Any]]
 
-# A merged batch has to give the mean of its parts to this relative accuracy, or batches stay as they come.
+# A few samples have to give the mean of each to this relative accuracy, or batches stay as they come.
+_TRIED_SAMPLES = 16
 _MERGE_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 
 
@@ -32,8 +33,9 @@ class Objective:
         loader: yields `(input, target)`, again and again; batches are brought to the model's device.
         forward: for other batches, `forward(model, batch)` gives the mean loss and the number of samples behind it.
         mode: "train", or "eval" to evaluate with dropout off and BatchNorm's running statistics.
-        merge: None merges batches into large ones where that cannot change the value: a sample mean, and no
-            layer that looks across the batch. True insists, False never does.
+        merge: None merges batches into large ones where that does not change the value, as far as a trial on
+            single samples can tell: a sample mean, and no layer that looks across the batch. True insists,
+            False never does.
     """
 
     def __init__(
@@ -48,6 +50,12 @@ class Objective:
     ) -> None:
         if mode not in ("train", "eval"):
             raise ValueError(f"Invalid mode value: {mode!r}; expected 'train' or 'eval'")
+        if not isinstance(model, nn.Module):
+            raise ValueError(f"Objective needs a torch.nn.Module as its model, but got {model!r}")
+        if not isinstance(loader, Iterable):
+            raise ValueError(f"Objective needs a loader, such as a DataLoader or a list of batches, but got {loader!r}")
+        if not (loss_fn is None or callable(loss_fn)):
+            raise ValueError(f"Objective needs a loss_fn to call, but got {loss_fn!r}")
         if loss_fn is None and forward is None:
             raise ValueError("Objective needs a loss_fn, or forward=lambda model, batch: (mean loss, count)")
         if getattr(loss_fn, "reduction", "mean") in ("sum", "none"):
@@ -70,6 +78,8 @@ class Objective:
         self.before_batch: Callable[[], object] | None = None  # may raise, to break off a pass
         self._forward = forward
         self._merge = False if forward is not None else merge
+        self._tried = False
+        self._passes = 0
 
     @torch.no_grad()
     def __call__(self) -> float:
@@ -87,8 +97,6 @@ class Objective:
         total: Tensor | None = None
         samples = 0.0
         for batch in self._batches():
-            if self.before_batch is not None:
-                self.before_batch()
             loss, count = self._evaluate(batch)
             if total is None:
                 total = torch.zeros((), dtype=accumulation_dtype(loss.device), device=loss.device)
@@ -100,18 +108,35 @@ class Objective:
         return float(total.item()) / samples
 
     def _batches(self) -> Iterator[Any]:
-        if self._merge is None:
-            self._merge = self._merging_is_exact()
-        return merged(self.loader, self.model) if self._merge else iter(self.loader)
+        self._passes += 1
+        if self._merge is None or (self._tried and self._merge and _is_time_to_try_again(self._passes)):
+            self._merge, self._tried = self._merging_is_exact(), True
+        if not self._merge or looks_across_the_batch(self.model):
+            return iter(self.loader)
+        return merged(self.loader, self.model)
 
     def _evaluate(self, batch: Any) -> tuple[Tensor, float]:
+        if self.before_batch is not None:
+            self.before_batch()
         if self._forward is not None:
-            loss, count = self._forward(self.model, batch)
+            loss, count = self._unpacked(self._forward(self.model, batch))
         else:
             loss, count = self._forward_pair(batch)
+        loss = torch.as_tensor(loss)
         if loss.numel() != 1:
             raise ValueError(f"Objective needs a scalar loss per batch, but got one of shape {tuple(loss.shape)}")
         return loss.reshape(()), float(count)
+
+    @staticmethod
+    def _unpacked(result: Any) -> tuple[Any, float]:
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise ValueError(
+                "forward must return (mean loss, count), the count being the number of samples behind the mean, "
+                f"but it returned {_describe(result)}"
+            )
+        if not float(result[1]) > 0:
+            raise ValueError(f"forward returned the count {result[1]}; expected a positive number of samples")
+        return result
 
     def _forward_pair(self, batch: Any) -> tuple[Tensor, float]:
         if self.loss_fn is None or not (isinstance(batch, list | tuple) and len(batch) == 2):
@@ -121,33 +146,39 @@ class Objective:
             )
         device = next((p.device for p in self.model.parameters()), torch.device("cpu"))
         inputs, target = (part.to(device, non_blocking=True) if isinstance(part, Tensor) else part for part in batch)
-        return self.loss_fn(self.model(inputs), target), sample_count(self.loss_fn, target)
+        count = sample_count(self.loss_fn, target)
+        if not count:
+            raise ValueError(
+                f"Objective cannot count the samples of a target that is {_describe(target)}; "
+                "pass forward=lambda model, batch: (mean loss, count)"
+            )
+        return self.loss_fn(self.model(inputs), target), count
 
     def _merging_is_exact(self) -> bool:
-        """Tries it on the first two batches: a per-sample model under a sample mean gives the same value."""
+        """Tries it on single samples, whose losses differ most: is the loss of all the mean of the loss of each?
+
+        What looks like a sample mean at one point may not be one elsewhere, so this is asked again now and then.
+        """
         if looks_across_the_batch(self.model):
             return False
-        pairs = [batch for batch in itertools.islice(self.loader, 2) if is_pair_of_tensors(batch)]
-        if len(pairs) < 2:
+        first = next(iter(self.loader), None)
+        if not is_pair_of_tensors(first) or len(first[0]) < 2:
             return False
+        few = first[0][:_TRIED_SAMPLES], first[1][:_TRIED_SAMPLES]
         try:
-            loss, samples = self._evaluate(join(pairs))
-        except RuntimeError:
-            return False  # the batches do not fit together: sequences of different lengths, for one
-        parts = [self._evaluate(pair) for pair in pairs]
+            loss, samples = self._evaluate(few)
+            parts = [self._evaluate((few[0][i : i + 1], few[1][i : i + 1])) for i in range(len(few[0]))]
+        except (RuntimeError, ValueError):
+            return False  # a model that cannot take a single sample, or a target that the loss ignores
         samples_of_parts = sum(count for _, count in parts)
         mean_of_parts = sum(float(part) * count for part, count in parts) / samples_of_parts
         tolerance = _MERGE_TOLERANCE.get(loss.dtype, 1e-2)
         return math.isclose(samples, samples_of_parts) and math.isclose(float(loss), mean_of_parts, rel_tol=tolerance)
 
 
-def sample_count(loss_fn: Any, target: Any) -> float:
-    """The denominator of the mean that `loss_fn` takes over `target`, in samples."""
-    if not isinstance(loss_fn, nn.CrossEntropyLoss | nn.NLLLoss) or target.is_floating_point():
-        return float(len(target))
-    counted = target[target != loss_fn.ignore_index]
-    weight = float(counted.numel()) if loss_fn.weight is None else float(loss_fn.weight[counted].sum())
-    return weight * len(target) / int(target.numel())
+def _is_time_to_try_again(passes: int) -> bool:
+    """After 4, 8, 16, ... passes: soon after the start, and then hardly ever."""
+    return passes >= 4 and passes & (passes - 1) == 0
 
 
 def _private_iteration(loader: Iterable[Any]) -> Iterable[Any]:
@@ -165,4 +196,6 @@ def _private_iteration(loader: Iterable[Any]) -> Iterable[Any]:
 def _describe(batch: Any) -> str:
     if isinstance(batch, list | tuple):
         return f"a {type(batch).__name__} of {len(batch)}"
+    if isinstance(batch, Tensor):
+        return f"a tensor of shape {tuple(batch.shape)}"
     return f"a {type(batch).__name__}"

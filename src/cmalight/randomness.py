@@ -12,7 +12,16 @@ import torch
 from torch import nn
 
 # The attributes of a loader behind which generators of its own are looked for.
-_PARTS_OF_A_LOADER = ("sampler", "batch_sampler", "dataset", "datasets", "transform", "transforms")
+_PARTS_OF_A_LOADER = (
+    "loader",
+    "dataloader",
+    "sampler",
+    "batch_sampler",
+    "dataset",
+    "datasets",
+    "transform",
+    "transforms",
+)
 _DEPTH = 4
 
 
@@ -26,13 +35,16 @@ class Source:
 
 
 def sources(model: nn.Module, loader: object) -> list[Source]:
-    """torch's, Python's and NumPy's global generators, those of the model's devices, and the loader's own."""
+    """The global generators of torch, Python, NumPy and the model's devices, and those of the model and the loader."""
+    seen: set[int] = set()
+    own = [s for owner in model.modules() for s in _own_generators(owner, 1, seen)]
+    own += _own_generators(loader, _DEPTH, seen)
     return [
         Source("torch", torch.get_rng_state, torch.set_rng_state),
         *(_of_device(d) for d in _devices_of(model)),
         Source("python", random.getstate, random.setstate),
         *_of_numpy(),
-        *(replace(s, name=f"loader {i}") for i, s in enumerate(_own_generators(loader, _DEPTH, set()))),
+        *(replace(source, name=f"own {number}") for number, source in enumerate(own)),
     ]
 
 

@@ -20,8 +20,7 @@ class ModuleState:
         self._buffers: list[tuple[nn.Module, dict[str, tuple[Tensor | None, Tensor | None]]]] = []
         self._extra: list[tuple[nn.Module, Any]] = []
         for module in model.modules() if model is not None else ():
-            if module._buffers:
-                self._buffers.append((module, {n: (b, _clone(b)) for n, b in module._buffers.items()}))
+            self._buffers.append((module, {n: (b, _clone(b)) for n, b in module._buffers.items()}))
             if type(module).get_extra_state is not nn.Module.get_extra_state:
                 self._extra.append((module, copy.deepcopy(module.get_extra_state())))
 
@@ -30,8 +29,9 @@ class ModuleState:
         for module, buffers in self._buffers:
             for name in module._buffers.keys() - buffers.keys():
                 del module._buffers[name]
+                module._non_persistent_buffers_set.discard(name)
             for name, (buffer, value) in buffers.items():
-                if buffer is not None and value is not None:
+                if buffer is not None and value is not None and not _is_expanded(buffer):
                     buffer.copy_(value)
                 module._buffers[name] = buffer
         for module, state in self._extra:
@@ -94,6 +94,11 @@ class Snapshot:
 class _Point:
     weights: list[Tensor]
     state: ModuleState
+
+
+def _is_expanded(buffer: Tensor) -> bool:
+    """Several of its elements are one in memory: nobody can write to it, so nobody has."""
+    return any(stride == 0 and size > 1 for stride, size in zip(buffer.stride(), buffer.shape, strict=True))
 
 
 def _clone(buffer: Tensor | None) -> Tensor | None:

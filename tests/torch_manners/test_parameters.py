@@ -214,7 +214,7 @@ def test_the_direction_of_a_bfloat16_epoch_is_not_rounded_to_bfloat16(optimizer_
             epoch.observe(loss, 1)
             optimizer.step()
         assert p.tolist() == [2**-9, 2**-9]
-    assert epoch.report.direction_norm == pytest.approx((1 - 2**-9) * 2**0.5, rel=1e-12)
+    assert epoch.report.direction_norm == pytest.approx((1 - 2**-9) * 2**0.5, rel=1e-6)
 
 
 @each_optimizer

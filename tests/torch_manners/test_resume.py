@@ -133,8 +133,10 @@ def test_a_run_saved_inside_an_abandoned_epoch_resumes_before_that_epoch(make: M
         model(batches(3)[0][0]).sum().backward()
         epoch.observe(1.0, 4)
         optimizer.step()
-        assert optimizer.state_dict() == boundary
+        groups = optimizer.state_dict()["param_groups"]  # but for f(w^k), which is not the value at these weights
+        assert groups == [{**boundary["param_groups"][0], "f_current": math.inf}, *boundary["param_groups"][1:]]
         epoch.abandon()
+    assert optimizer.state_dict() == boundary
     saved = through_a_file({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
     resumed, loaded = _resume(make, norm, saved)
     assert train(loaded, resumed, range(3, EPOCHS)) == [repr(report) for report in reports[3:]]

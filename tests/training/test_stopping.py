@@ -151,7 +151,7 @@ def test_measuring_is_not_on_the_training_clock(monkeypatch):
 
 
 def test_the_algorithms_own_evaluations_are_on_the_training_clock(monkeypatch):
-    slow = Slow(model(), FakeTime(monkeypatch))
+    slow = Slow(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 1)).double(), FakeTime(monkeypatch))
     _, result = train(slow, max_epochs=1, optimizer="cma", pair=data(10))
     assert result.history[0].seconds == 3.0  # one batch, f(w⁰), f(w̃)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+import numbers
 
 import torch
 from torch import Tensor
@@ -26,7 +25,7 @@ class LossSum:
 
     def add(self, loss: Tensor | float, count: float) -> None:
         if not isinstance(loss, Tensor):
-            loss = torch.as_tensor(loss, dtype=torch.float64)
+            loss = _as_tensor(loss)
         if loss.dim() or loss.is_complex():
             loss = _as_real_scalar(loss)
         if not self._slots:
@@ -67,6 +66,12 @@ class LossSum:
             self._sum.add_(losses.sum(), alpha=self._count)
             self._lowest = torch.minimum(self._lowest, losses.min())
             self._used = 0
+
+
+def _as_tensor(loss: object) -> Tensor:
+    if not isinstance(loss, numbers.Real):
+        raise ValueError(f"Invalid loss: expected the mean loss of the batch, a scalar tensor, but got {loss!r}")
+    return torch.as_tensor(float(loss), dtype=torch.float64)
 
 
 def _as_real_scalar(loss: Tensor) -> Tensor:
@@ -132,16 +137,3 @@ class BatchCounts:
             self.nominal, self._first = count, False
         self._before_cut = self._since_cut = 0.0
         return count / self.nominal
-
-
-def batch_size(batch: Any) -> float | None:
-    """The length of the first tensor in a batch, where there is one."""
-    if isinstance(batch, list | tuple) and batch and isinstance(batch[0], Tensor) and batch[0].dim():
-        return float(batch[0].shape[0])
-    if isinstance(batch, Tensor):
-        return float(len(batch)) if batch.dim() else None
-    if isinstance(batch, Mapping):
-        batch = list(batch.values())
-    if isinstance(batch, list | tuple):
-        return next((size for part in batch if (size := batch_size(part)) is not None), None)
-    return None

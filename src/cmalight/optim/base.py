@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import numbers
 import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -70,7 +71,7 @@ class EpochOptimizer(Optimizer):
             self._control.setdefault(name, value)
         self._epoch: Epoch | None = None
         self._fused_checked = False
-        self._versions: tuple[int, ...] | None = None
+        self._circumstances: tuple[float, ...] | None = None
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
@@ -86,6 +87,8 @@ class EpochOptimizer(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, as in torch; follow it by `restart(objective)` where it changes the objective."""
+        if getattr(self, "_epoch", None) is not None:
+            raise RuntimeError("add_param_group() was called inside an epoch: leave its `with` block first")
         if param_group.get("maximize"):
             raise ValueError(_NO_MAXIMIZE)
         for name in self._shared:
@@ -120,9 +123,10 @@ class EpochOptimizer(Optimizer):
         self._require_objective(objective)
         if lr is not None:
             check_lr(lr)
+        f_0 = self._evaluate_start(objective)
         begun_with = self._control["zeta_0"] if self._control["zeta_0"] != UNKNOWN else self._zeta()
         self._scale_lr_to(begun_with if lr is None else float(lr))
-        self._anchor(objective)
+        self._anchor(f_0, objective)
 
     def _require_objective(self, objective: Any) -> None:
         if not callable(objective):
@@ -143,6 +147,8 @@ class EpochOptimizer(Optimizer):
         if closure is not None:
             loss = self._run_closure(closure)
         scale = self._step_scale()
+        if scale is None:
+            return loss
         for group in self.param_groups:
             if not group["lr"]:
                 continue
@@ -171,7 +177,7 @@ class EpochOptimizer(Optimizer):
     def _collect(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> bool:
         has_sparse_grad = False
         for p in group["params"]:
-            if p.grad is None:
+            if p.grad is None or not p.requires_grad:
                 continue
             if group["fused"] and not self._fused_checked:
                 _device_dtype_check_for_fused(p)
@@ -186,20 +192,20 @@ class EpochOptimizer(Optimizer):
                 return closure()
             return self._epoch._observe_closure(closure)
 
-    def _step_scale(self) -> float:
+    def _step_scale(self) -> float | None:
         return self._step_scale_untraced() if torch.compiler.is_compiling() else self._take_step()
 
     # Bookkeeping in Python is kept out of what torch.compile traces: it would recompile at every step. This is the
     # decorator of torch's own optimizers; torch.compiler.disable would import the whole compiler with the package.
     @_disable_dynamo
-    def _step_scale_untraced(self) -> float:
+    def _step_scale_untraced(self) -> float | None:
         return self._take_step()
 
-    def _take_step(self) -> float:
+    def _take_step(self) -> float | None:
         return 1.0 if self._epoch is None else self._epoch._take_step(getattr(self, "found_inf", None))
 
     def _decide(self, inner: control.InnerCycle, known: control.Known, epoch: Epoch) -> control.Decision:
-        """What the epoch leads to; `epoch.f_start()` and `epoch.f_at(alpha)` evaluate the objective."""
+        """What the epoch leads to; `epoch._f_start()` and `epoch._f_at(alpha)` evaluate the objective."""
         raise NotImplementedError
 
     def _decide_early(self, inner: control.InnerCycle, known: control.Known) -> control.Decision:
@@ -213,7 +219,7 @@ class EpochOptimizer(Optimizer):
         logger.warning("A loss was negative, so half an epoch says nothing of the rest: epochs are not rejected early.")
         self._control["negative_loss_seen"] = 1
 
-    def _begin(self, objective: Any) -> tuple[float, control.Known]:
+    def _begin(self, objective: Any, model: nn.Module | None) -> tuple[float, control.Known]:
         """Everything that may fail comes first, so that an epoch that cannot begin changes nothing."""
         if self._epoch is not None:
             raise RuntimeError("An epoch is under way already: leave its `with` block before you begin another")
@@ -221,21 +227,27 @@ class EpochOptimizer(Optimizer):
             check_lr(group["lr"], zero_allowed=True)
         if not self._zeta() > 0.0:
             raise ValueError("Invalid lr values: the lr of every parameter group is 0; at least one must be positive")
+        if not self._parameters():
+            raise ValueError("There is nothing to train: no parameter of the optimizer requires a gradient")
         if self._control["f_0"] == UNKNOWN and objective is not None:
-            self._anchor(objective)
-        if self._versions is not None and self._versions != self._parameter_versions():
-            self._control["f_current"] = UNKNOWN  # somebody changed the weights between the epochs
-        return self._zeta(), control.Known(
-            self._control["f_0"], self._control["phi"], _none_if_unknown(self._control["f_current"])
-        )
+            self._anchor(self._evaluate_start(objective), objective)
+        f_current = _none_if_unknown(self._control["f_current"])
+        if self._circumstances is not None and self._circumstances != self._describe_circumstances(model):
+            f_current = None  # somebody changed the function, or the weights, between the epochs
+        # What is saved or copied in mid-epoch has other weights than w^k.
+        self._control["f_current"] = UNKNOWN
+        return self._zeta(), control.Known(self._control["f_0"], self._control["phi"], f_current)
 
-    def _anchor(self, objective: Any) -> None:
+    def _evaluate_start(self, objective: Any) -> float:
         f_0 = self._evaluate(objective)
         if f_0 == UNKNOWN:
             raise ValueError(
                 "The objective is not finite at the starting weights, so there is nothing to improve on: "
                 "check the data for NaN and Inf, and the initial weights"
             )
+        return f_0
+
+    def _anchor(self, f_0: float, objective: Any) -> None:
         self._control.update(
             _FRESH_STATE
             | {
@@ -248,7 +260,7 @@ class EpochOptimizer(Optimizer):
                 "evaluations_reported": self._control["evaluations_reported"],
             }
         )
-        self._versions = self._parameter_versions()
+        self._circumstances = self._describe_circumstances(getattr(objective, "model", None))
 
     def _commit(self, inner: control.InnerCycle, decision: control.Decision, *, samples: float) -> EpochReport:
         """Write the decision down; nothing here can fail."""
@@ -273,11 +285,11 @@ class EpochOptimizer(Optimizer):
         state["evaluations_reported"] = state["evaluations"]
         return report
 
-    def _end(self, *, weights_may_have_moved: bool) -> None:
-        if weights_may_have_moved:
-            self._control["f_current"] = UNKNOWN
+    def _end(self, model: nn.Module | None, *, f_current: float | None, decided: bool) -> None:
         self._epoch = None
-        self._versions = self._parameter_versions()
+        if not decided:
+            self._control["f_current"] = UNKNOWN if f_current is None else f_current
+        self._circumstances = self._describe_circumstances(model)
 
     def _warn_if_stalled(self) -> None:
         state = self._control
@@ -302,7 +314,10 @@ class EpochOptimizer(Optimizer):
 
     def _evaluate(self, objective: Any) -> float:
         """One full evaluation of the regularised objective; +inf where it is not finite."""
-        value = float(objective())
+        value = objective()
+        if not isinstance(value, Tensor | numbers.Real):
+            raise ValueError(f"Invalid objective: expected it to return the mean loss, but it returned {value!r}")
+        value = float(value)
         self._control["evaluations"] += 1
         value += sum(weight * float(squared_norm) for weight, squared_norm in self._regularisation_terms())
         return value if math.isfinite(value) else UNKNOWN
@@ -322,8 +337,10 @@ class EpochOptimizer(Optimizer):
     def _parameters(self) -> list[Tensor]:
         return [p for group in self.param_groups for p in _trainable(group)]
 
-    def _parameter_versions(self) -> tuple[int, ...]:
-        return tuple(p._version for p in self._parameters())
+    def _describe_circumstances(self, model: nn.Module | None) -> tuple[float, ...]:
+        """What a known f(w^k) depends on: changes of any weight of the model show in its version counter."""
+        weights = self._parameters() if model is None else model.parameters()
+        return (*(group["weight_decay"] for group in self.param_groups), *(p._version for p in weights))
 
     def _zeta(self) -> float:
         return float(max(group["lr"] for group in self.param_groups))
@@ -344,18 +361,28 @@ _NO_MAXIMIZE = "maximize=True is not supported: sufficient decrease needs a loss
 def check_lr(lr: Any, *, zero_allowed: bool = False) -> None:
     if isinstance(lr, Tensor):
         raise ValueError("lr as a Tensor is not supported, because the control sets it anew; pass float(lr)")
-    if not (0.0 < lr < math.inf or (zero_allowed and lr == 0.0)):
-        raise ValueError(f"Invalid lr value: {lr}; expected a positive number")
+    if not isinstance(lr, numbers.Real) or not (0.0 < float(lr) < math.inf or (zero_allowed and lr == 0.0)):
+        raise ValueError(f"Invalid lr value: {lr!r}; expected a positive number")
 
 
-def check_not_negative(name: str, value: float) -> None:
-    if not 0.0 <= value < math.inf:
-        raise ValueError(f"Invalid {name} value: {value}; expected a number >= 0")
+def check_positive(name: str, value: Any) -> None:
+    if not isinstance(value, numbers.Real) or not 0.0 < float(value) < math.inf:
+        raise ValueError(f"Invalid {name} value: {value!r}; expected a positive number")
 
 
-def check_fraction(name: str, value: float) -> None:
-    if not 0.0 < value < 1.0:
-        raise ValueError(f"Invalid {name} value: {value}; expected a number between 0 and 1, both excluded")
+def check_whole(name: str, value: Any) -> None:
+    if not isinstance(value, numbers.Integral) or value < 0:
+        raise ValueError(f"Invalid {name} value: {value!r}; expected a whole number >= 0")
+
+
+def check_not_negative(name: str, value: Any) -> None:
+    if not isinstance(value, numbers.Real) or not 0.0 <= float(value) < math.inf:
+        raise ValueError(f"Invalid {name} value: {value!r}; expected a number >= 0")
+
+
+def check_fraction(name: str, value: Any) -> None:
+    if not isinstance(value, numbers.Real) or not 0.0 < float(value) < 1.0:
+        raise ValueError(f"Invalid {name} value: {value!r}; expected a number between 0 and 1, both excluded")
 
 
 def _trainable(group: dict[str, Any]) -> list[Tensor]:

@@ -49,13 +49,13 @@ class CMA(WatchdogOptimizer):
     def _decide(self, inner: control.InnerCycle, known: control.Known, epoch: Epoch) -> control.Decision:
         if not inner.is_finite:
             return control.diverged(known, self._constants())
-        f_end = epoch.f_at(inner.zeta)
-        f_start = epoch.f_start()
+        f_end = epoch._f_at(inner.zeta)
+        f_start = epoch._f_start()
         return control.cma(
             inner,
             replace(known, f_current=f_start),
             self._constants(),
             f_start=f_start,
             f_end=f_end,
-            search=lambda: linesearch.edfl(epoch.f_at, f_start=f_start, f_end=f_end, **self._search_arguments(inner)),
+            search=lambda: linesearch.edfl(epoch._f_at, f_start=f_start, f_end=f_end, **self._search_arguments(inner)),
         )

@@ -61,8 +61,6 @@ class CMALight(WatchdogOptimizer):
         fused: bool | None = None,
         maximize: bool = False,
     ) -> None:
-        if line_search not in ("light", "certified"):
-            raise ValueError(f"Invalid line_search value: {line_search!r}; expected 'light' or 'certified'")
         super().__init__(
             params,
             lr,
@@ -75,7 +73,7 @@ class CMALight(WatchdogOptimizer):
             foreach=foreach,
             fused=fused,
             maximize=maximize,
-            certified=line_search == "certified",
+            certified=_is_certified(line_search),
             early_rejection=bool(early_rejection),
         )
 
@@ -83,15 +81,20 @@ class CMALight(WatchdogOptimizer):
     def line_search(self) -> str:
         return "certified" if self._control["certified"] else "light"
 
+    @line_search.setter
+    def line_search(self, value: Literal["light", "certified"]) -> None:
+        """A stalled run may go on with the other search; a loaded state brings the search it was saved with."""
+        self._control["certified"] = _is_certified(value)
+
     def _decide(self, inner: control.InnerCycle, known: control.Known, epoch: Epoch) -> control.Decision:
         certified = self._control["certified"]
 
         def search() -> linesearch.SearchResult:
-            f_start = epoch.f_start()
+            f_start = epoch._f_start()
             arguments = self._search_arguments(inner)
             if certified:
-                return linesearch.edfl_certified(epoch.f_at, f_start=f_start, **arguments)
-            return linesearch.edfl_light(epoch.f_at, f_start=f_start, f_tilde=inner.f_tilde, **arguments)
+                return linesearch.edfl_certified(epoch._f_at, f_start=f_start, **arguments)
+            return linesearch.edfl_light(epoch._f_at, f_start=f_start, f_tilde=inner.f_tilde, **arguments)
 
         return control.cmalight(inner, known, self._constants(), certified=certified, search=search)
 
@@ -109,5 +112,12 @@ class CMALight(WatchdogOptimizer):
             return super()._advice_when_stalled()
         return (
             "Where the batches disagree, the light line search cannot go on: "
-            "try line_search='certified', or optimizer.restart(objective, lr=...) with another lr."
+            "try line_search='certified' (here: optimizer.line_search = 'certified'), "
+            "or optimizer.restart(objective, lr=...) with another lr."
         )
+
+
+def _is_certified(line_search: str) -> bool:
+    if line_search not in ("light", "certified"):
+        raise ValueError(f"Invalid line_search value: {line_search!r}; expected 'light' or 'certified'")
+    return line_search == "certified"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -10,9 +11,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset
 
 from cmalight import control
-from cmalight.optim.accumulate import BatchCounts, LossSum, batch_size
+from cmalight.counting import batch_size
+from cmalight.optim.accumulate import BatchCounts, LossSum
 from cmalight.optim.report import EpochReport
 from cmalight.snapshot import Snapshot
 
@@ -55,13 +58,13 @@ class Epoch:
     def __enter__(self) -> Epoch:
         if self._state is not _State.NEW:
             raise RuntimeError(f"This epoch cannot be entered again: it {self._state.value}")
-        self._zeta, self._known = self._optimizer._begin(self._objective)
+        self._zeta, self._known = self._optimizer._begin(self._objective, self._model)
         self._samples = self._optimizer._control["samples"]
         if self._optimizer._rejects_early():
             self._checkpoints = [share * self._samples for share in _CHECKPOINTS]
         self._snapshot = Snapshot(self._optimizer._parameters(), self._model)
-        self._optimizer._epoch = self
         self._state = _State.OPEN
+        self._optimizer._epoch = self  # last, so that an epoch that could not begin is not in the way of another
         return self
 
     def observe(self, loss: Tensor | float, count: float) -> None:
@@ -69,10 +72,10 @@ class Epoch:
 
         Several observations before one `step()` are gradient accumulation: together they are one batch.
         """
+        if self._state is _State.REJECTED:
+            return
         self._require_open("observe()")
-        count = float(count)
-        if not 0.0 < count < math.inf:
-            raise ValueError(f"Invalid count value: {count}; expected the number of samples behind the mean loss")
+        count = _as_count(count)
         self._losses.add(loss, count)
         if self._regularisation is None:
             self._regularisation = self._optimizer._regularisation_terms()
@@ -90,12 +93,13 @@ class Epoch:
             if self._state is not _State.OPEN:
                 return
             if self._checkpoints and self._counts.total >= self._checkpoints[0] and self._is_lost():
-                _exhaust_sampler(iterator)
+                _exhaust_sampler(loader, iterator)
                 return
 
     def abandon(self) -> None:
         """Go back to w^k; the rest of the bracket runs no control and `report` stays None."""
-        self._require_open("abandon()")
+        if self._state is not _State.REJECTED:
+            self._require_open("abandon()")
         self._snapshot.move(0.0)
         self._state = _State.ABANDONED
 
@@ -107,7 +111,8 @@ class Epoch:
             if kind is None and state is not _State.ABANDONED:
                 self._conclude(early=state is _State.REJECTED)
         finally:
-            self._optimizer._end(weights_may_have_moved=kind is not None and state is not _State.ABANDONED)
+            f_current = self._known.f_current if state is _State.ABANDONED else None
+            self._optimizer._end(self._model, f_current=f_current, decided=self.report is not None)
             del self._snapshot
         self._optimizer._warn_if_stalled()
 
@@ -138,13 +143,13 @@ class Epoch:
             return inner, control.no_step(self._known)
         return inner, self._optimizer._decide(inner, self._known, self)
 
-    def f_start(self) -> float:
+    def _f_start(self) -> float:
         """f(w^k): what is known of it, or an evaluation."""
         if self._known.f_current is not None:
             return self._known.f_current
-        return self.f_at(0.0)
+        return self._f_at(0.0)
 
-    def f_at(self, alpha: float) -> float:
+    def _f_at(self, alpha: float) -> float:
         """f(w^k + alpha d), evaluated; the weights stay there."""
         if alpha != self._zeta:
             self._snapshot.set_aside()
@@ -183,7 +188,7 @@ class Epoch:
 
     def _f_start_in_mid_epoch(self) -> float:
         try:
-            f_start = self.f_start()
+            f_start = self._f_start()
         finally:
             self._snapshot.move(1.0)
             self._snapshot.release_tentative()
@@ -194,8 +199,10 @@ class Epoch:
         inner = control.InnerCycle(self._zeta, _finite_or_inf(self._lower_bound), math.nan, math.nan)
         return inner, self._optimizer._decide_early(inner, self._known)
 
-    def _take_step(self, found_inf: Tensor | None) -> float:
-        """What `step()` asks: n_p/n̄ of the batch it is about to use."""
+    def _take_step(self, found_inf: Tensor | None) -> float | None:
+        """What `step()` asks: n_p/n̄ of the batch it is about to use; after an early rejection None, for no step."""
+        if self._state is _State.REJECTED:
+            return None
         if self._state is _State.OPEN and self._optimizer._cannot_move():
             return 1.0  # torch.distributed.checkpoint calls step() with lr=0 to make an optimizer build its state
         self._require_open("step()")
@@ -221,10 +228,26 @@ class Epoch:
             raise RuntimeError(f"{call} was called for an epoch that {self._state.value}")
 
 
-def _exhaust_sampler(iterator: Any) -> None:
+def _exhaust_sampler(loader: object, iterator: Any) -> None:
     """Let a DataLoader's sampler draw the random numbers it would have drawn, so that the next epoch's order stays."""
-    for _ in getattr(iterator, "_sampler_iter", ()):
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return  # the "sampler" of an IterableDataset never ends
+    try:
+        batches = len(loader)
+    except TypeError:
+        return
+    for _ in itertools.islice(getattr(iterator, "_sampler_iter", ()), batches + 1):
         pass
+
+
+def _as_count(count: Any) -> float:
+    try:
+        value = float(count)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"Invalid count value: {count!r}; expected a number, the samples behind the loss") from error
+    if not 0.0 < value < math.inf:
+        raise ValueError(f"Invalid count value: {value}; expected the number of samples behind the mean loss")
+    return value
 
 
 def _finite_or_inf(value: float) -> float:

@@ -55,6 +55,8 @@ class IG(EpochOptimizer):
 
     def epoch(self, objective: Any = None, *, model: nn.Module | None = None) -> Epoch:
         """The bracket for one epoch; an objective is optional and evaluated at the first weights only."""
+        if objective is not None:
+            self._require_objective(objective)
         return Epoch(self, objective, model)
 
     def _decide(self, inner: control.InnerCycle, known: control.Known, _: Epoch) -> control.Decision:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar
 
 from torch.optim.optimizer import ParamsT
 
 from cmalight import control
-from cmalight.optim.base import EpochOptimizer, check_fraction, check_lr, check_not_negative
+from cmalight.optim.base import (
+    EpochOptimizer,
+    check_fraction,
+    check_lr,
+    check_not_negative,
+    check_positive,
+    check_whole,
+)
 
 
 class WatchdogOptimizer(EpochOptimizer):
@@ -34,13 +40,11 @@ class WatchdogOptimizer(EpochOptimizer):
     ) -> None:
         check_lr(lr)
         check_fraction("theta", theta)
-        if not 0.0 < tau < math.inf:
-            raise ValueError(f"Invalid tau value: {tau}; expected a positive number")
+        check_positive("tau", tau)
         check_fraction("gamma", gamma)
         check_fraction("delta", delta)
         check_not_negative("weight_decay", weight_decay)
-        if not 0 <= max_extrapolations < math.inf or int(max_extrapolations) != max_extrapolations:
-            raise ValueError(f"Invalid max_extrapolations value: {max_extrapolations}; expected a whole number >= 0")
+        check_whole("max_extrapolations", max_extrapolations)
         defaults = {
             "lr": float(lr),
             "weight_decay": weight_decay,

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cmalight.counting import batch_size, sample_count
 from cmalight.data.batches import Order, TensorBatches
-from cmalight.objective import sample_count
-from cmalight.optim.accumulate import batch_size
 from cmalight.undisturbed import undisturbed
 
 logger = logging.getLogger("cmalight")
@@ -48,7 +47,7 @@ def validation_feed(data: Any, model: nn.Module) -> Iterable[Any]:
 def counter(loss_fn: Any, feed: Iterable[Any]) -> Callable[[Any, Any], float]:
     """How many samples stand behind the mean loss of a batch; looks at every target only where that can matter."""
     if isinstance(loss_fn, nn.CrossEntropyLoss | nn.NLLLoss) and not _counts_every_target_alike(loss_fn, feed):
-        return lambda target, _: sample_count(loss_fn, target)
+        return lambda target, inputs: sample_count(loss_fn, target) or _length(target, inputs)
     return _length
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cmalight.counting import sample_count
 from cmalight.data.batches import TensorBatches
 from cmalight.merging import merged
-from cmalight.objective import sample_count
 from cmalight.training.metrics import make_metrics
 from cmalight.undisturbed import undisturbed
 
@@ -31,7 +31,7 @@ def measure(
         for inputs, target in merged(loader, model) if isinstance(loader, TensorBatches) else loader:
             target = target.to(device)
             output = model(inputs.to(device))
-            count = sample_count(loss_fn, target)
+            count = sample_count(loss_fn, target) or 0.0
             total += float(loss_fn(output, target)) * count
             samples += count
             for metric in metrics.values():
