@@ -15,6 +15,7 @@ ELSEWHERE = {
     ("CMALight", 3): ("optim/base.py", "f_0 = self._evaluate(objective)"),
     ("CMALight", 5): ("optim/epoch.py", "inner = control.InnerCycle("),
     ("CMALight", 12): ("control.py", "found = search()  # line 13"),
+    ("CMALight", 16): ("control.py", "    if below_start:  # line 17"),
     ("CMALight", 20): ("optim/epoch.py", "self._snapshot.move(decision.alpha / self._zeta)"),
 }
 
@@ -25,11 +26,11 @@ def rows() -> list[tuple[str, int, str, int, str]]:
     for algorithm, file in ROOMS.items():
         for number, text in enumerate((SOURCE / file).read_text().splitlines(), 1):
             for line in _lines_named_in(text):
-                found.append((algorithm, line, file, number, _code(file, number)))
+                found.append((algorithm, line, file, *_code(file, number)))
     for (algorithm, line), (file, code) in ELSEWHERE.items():
         texts = (SOURCE / file).read_text().splitlines()
         number = next(n for n, text in enumerate(texts, 1) if code in text)
-        found.append((algorithm, line, file, number, _code(file, number)))
+        found.append((algorithm, line, file, *_code(file, number)))
     return sorted(found, key=lambda row: (list(ROOMS).index(row[0]), row[1], row[2], row[3]))
 
 
@@ -38,12 +39,12 @@ def _lines_named_in(text: str) -> list[int]:
     return [int(number) for number in re.findall(r"line (\d+)", "line " + comment)] if comment else []
 
 
-def _code(file: str, number: int) -> str:
-    """The statement on that line, or on the next one where the line is a comment."""
+def _code(file: str, number: int) -> tuple[int, str]:
+    """The statement on that line, or on the next one where the line is a comment; and its number."""
     texts = (SOURCE / file).read_text().splitlines()
     while texts[number - 1].strip().startswith("#"):
         number += 1
-    return texts[number - 1].split("  # line")[0].strip()
+    return number, texts[number - 1].split("  # line")[0].strip()
 
 
 def table() -> str:

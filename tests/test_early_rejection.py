@@ -221,7 +221,7 @@ def test_an_epoch_longer_than_the_objective_is_checked_no_more_past_its_samples(
 
 
 def test_counts_in_other_units_than_the_objective_do_not_reject_by_mistake():
-    """A user who counts tokens, three a sequence, where the objective counts sequences; the first batch is the worst."""
+    """A user counts tokens, three a sequence, where the objective counts sequences; the first batch is the worst."""
     model = network()
     x, y = table()
     y[:10] += 3
