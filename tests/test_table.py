@@ -170,3 +170,13 @@ def test_an_npz_file_that_is_not_right_is_refused(tmp_path, arrays, complaint):
     np.savez(tmp_path / "t.npz", **arrays)
     with pytest.raises(ValueError, match=complaint):
         read_table(tmp_path / "t.npz")
+
+
+def test_a_parquet_file_with_two_columns_of_one_name_is_refused(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.table([[1.0, 2.0], [3.0, 4.0]], names=["a", "a"])
+    pyarrow.parquet.write_table(table, tmp_path / "twice.parquet")
+    with pytest.raises(ValueError, match="'a'"):
+        read_table(tmp_path / "twice.parquet")

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from cmalight.counting import sample_count
 from cmalight.merging import is_pair_of_tensors, looks_across_the_batch, merged
 from cmalight.norms import accumulation_dtype
+from cmalight.shapes import refuse_broadcast
 from cmalight.undisturbed import undisturbed
 
 Forward = Callable[[Any, Any], tuple[Tensor, Any]]
@@ -110,7 +111,9 @@ class Objective:
     def _batches(self) -> Iterator[Any]:
         self._passes += 1
         if self._merge is None or (self._tried and self._merge and _is_time_to_try_again(self._passes)):
-            self._merge, self._tried = self._merging_is_exact(), True
+            # The trial draws random numbers of its own, and a resumed run makes it at another moment.
+            with undisturbed(self.model, self.loader):
+                self._merge, self._tried = self._merging_is_exact(), True
         if not self._merge or looks_across_the_batch(self.model):
             return iter(self.loader)
         return merged(self.loader, self.model)
@@ -152,7 +155,9 @@ class Objective:
                 f"Objective cannot count the samples of a target that is {_describe(target)}; "
                 "pass forward=lambda model, batch: (mean loss, count)"
             )
-        return self.loss_fn(self.model(inputs), target), count
+        output = self.model(inputs)
+        refuse_broadcast(output, target, self.loss_fn)
+        return self.loss_fn(output, target), count
 
     def _merging_is_exact(self) -> bool:
         """Tries it on single samples, whose losses differ most: is the loss of all the mean of the loss of each?

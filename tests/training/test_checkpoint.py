@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import stat
 
 import numpy
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
-from cmalight import CMALight, Status
+from cmalight import CMALight, Status, TensorBatches
 from cmalight.training import CheckpointError, checkpoint
 from tests.helpers import copied_state, same_state
 from tests.training.common import data, model, train, without_times
@@ -156,6 +157,29 @@ def test_resuming_is_bit_identical_to_never_having_stopped(tmp_path, name, make)
         assert result.evaluations == unbroken.evaluations
 
 
+def dropout_model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.3), nn.Sigmoid(), nn.Linear(6, 1)).double()
+
+
+@pytest.mark.parametrize("kind", ["fixed", "loader"])
+@pytest.mark.parametrize("name", ["light", "certified", "cma"])
+def test_dropout_and_evaluations_resume_bit_identically(tmp_path, name, kind):
+    """Evaluations draw random numbers, too, and the first one of a process tries whether batches can be merged."""
+
+    def feed():
+        if kind == "fixed":
+            return TensorBatches(*data(), batch_size=10, order="fixed")
+        return DataLoader(TensorDataset(*data()), batch_size=10, shuffle=True)
+
+    whole, unbroken = train(dropout_model(), pair=feed(), max_epochs=9, **OPTIONS[name])
+    for epochs in (2, 3, 7, 9):
+        path = tmp_path / "run.pt"
+        resumed, result = train(dropout_model(), pair=feed(), max_epochs=epochs, checkpoint=path, **OPTIONS[name])
+    assert same_state(resumed.state_dict(), whole.state_dict())
+    assert without_times(result.history) == without_times(unbroken.history)
+
+
 @pytest.mark.parametrize("with_generators", [False, True])
 def test_a_data_loader_in_one_process_resumes_bit_identically(tmp_path, with_generators):
     def loader():
@@ -236,13 +260,18 @@ def test_the_training_time_goes_on_where_it_stopped(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"batch_size": 20}, "batch_size and order was 10, reshuffle, now 20, reshuffle"),
+        ({"batch_size": 20}, "batches was 10, reshuffle, seed 0, now 20, reshuffle, seed 0"),
         ({"seed": 1}, "seed was 0, now 1"),
         ({"optimizer_options": {"lr": 0.2}}, "optimizer options was"),
         ({"optimizer": "cma"}, "optimizer was CMALight, now CMA"),
         ({"pair": data(50)}, "data was"),
         ({"pair": (data()[0] + 1, data()[1])}, "data was"),
         ({"network": model()[:1]}, "model was"),
+        ({"network": nn.Sequential(*model()[:1], nn.Tanh(), *model()[2:])}, "model was"),
+        ({"pair": (data()[0].index_fill(0, torch.tensor([7]), 0.5), data()[1])}, "data was"),
+        ({"pair": TensorBatches(*data(), batch_size=10, order="fixed")}, "batches was"),
+        ({"pair": DataLoader(TensorDataset(*data()), batch_size=10)}, "batches was"),
+        ({"validation": data(20)}, "validation data was none"),
     ],
 )
 def test_the_checkpoint_of_another_run_is_refused(tmp_path, change, message):
@@ -251,9 +280,34 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path, change, message):
         train(checkpoint=tmp_path / "run.pt", **change)
 
 
-def test_a_missing_folder_is_refused_before_anything_runs(tmp_path):
-    with pytest.raises(ValueError, match="does not exist"):
-        train(checkpoint=tmp_path / "no" / "run.pt")
+def test_another_loader_is_another_run(tmp_path):
+    train(pair=DataLoader(TensorDataset(*data()), batch_size=10), checkpoint=tmp_path / "run.pt")
+    with pytest.raises(CheckpointError, match="batches was 10, SequentialSampler"):
+        other = DataLoader(TensorDataset(*data()), batch_size=20, shuffle=True)
+        train(pair=other, checkpoint=tmp_path / "run.pt")
+
+
+@pytest.mark.parametrize("option", ["checkpoint", "history_file"])
+def test_a_place_that_cannot_be_written_to_is_refused_before_anything_runs(tmp_path, option):
+    with pytest.raises(FileNotFoundError, match="there is no directory"):
+        train(**{option: tmp_path / "no" / "run.pt"})
+    with pytest.raises(IsADirectoryError, match="is a directory"):
+        train(**{option: tmp_path})
+
+
+def test_devices_are_not_taken_for_files():
+    with pytest.raises(CheckpointError, match="not a regular file"):
+        train(checkpoint="/dev/null")
+    train(history_file="/dev/null")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+def test_a_diverged_state_is_not_saved(tmp_path):
+    network = model()
+    optimizer = torch.optim.SGD(network.parameters(), lr=1e200)
+    _, result = train(network, optimizer=optimizer, max_epochs=9, checkpoint=tmp_path / "run.pt", checkpoint_seconds=0)
+    assert result.status is Status.DIVERGED
+    assert not (tmp_path / "run.pt").exists()
 
 
 def test_a_stop_inside_an_epoch_is_resumed_bit_identically(tmp_path):

@@ -1,6 +1,7 @@
 """What fit takes as data: it works first time, or says why not."""
 
 import numpy
+import pandas
 import pytest
 import torch
 from torch import nn
@@ -23,6 +24,58 @@ def test_targets_without_a_second_dimension_get_the_outputs_shape():
     _, flat = train(pair=(x, y[:, 0]))
     _, column = train(pair=(x, y))
     assert flat.history[-1].f_tilde == column.history[-1].f_tilde
+
+
+def test_integer_targets_of_a_regression_are_a_column_of_numbers():
+    x, _ = data()
+    y = x[:, 0].mul(10).long()
+    _, result = train(pair=(x, y))
+    _, expected = train(pair=(x, y.unsqueeze(1).double()))
+    assert result.history[-1].f_tilde == expected.history[-1].f_tilde
+
+
+@pytest.mark.parametrize("optimizer", ["cmalight", "adam"])
+def test_a_loader_whose_targets_would_be_broadcast_is_refused_with_advice(optimizer):
+    x, y = data()
+    with pytest.raises(ValueError, match=r"outputs \(10, 1\) for targets \(10,\).*unsqueeze"):
+        train(pair=DataLoader(TensorDataset(x, y[:, 0]), batch_size=10), optimizer=optimizer)
+
+
+def test_an_optimizer_of_another_model_is_refused():
+    with pytest.raises(ValueError, match="holds no parameter of the model"):
+        train(model(), optimizer=torch.optim.Adam(model().parameters()))
+
+
+def test_layers_frozen_in_eval_mode_stay_so():
+    network = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 1)).double()
+    network[1].eval()
+    before = network[1].running_mean.clone()
+    train(network, max_epochs=2)
+    assert torch.equal(network[1].running_mean, before)
+    assert not network[1].training
+
+
+def test_a_callback_without_its_method_is_refused():
+    with pytest.raises(ValueError, match="has no on_epoch_end"):
+        train(callbacks=[print])
+
+
+def test_pandas_columns_are_data():
+    x, y = data()
+    frame = pandas.DataFrame(x.numpy(), index=range(100, 160))
+    _, result = train(pair=(frame, pandas.Series(y[:, 0].numpy(), index=frame.index)), max_epochs=2)
+    assert result.epochs == 2
+
+
+def test_inputs_may_be_dicts_also_for_validation():
+    class FromDict(nn.Linear):
+        def forward(self, inputs):
+            return super().forward(inputs["x"])
+
+    x, y = data()
+    batches = [({"x": a}, b) for a, b in zip(x.split(10), y.split(10), strict=True)]
+    _, result = train(FromDict(4, 1).double(), pair=batches, validation=batches, metrics=("mse",), max_epochs=2)
+    assert result.history[-1].metrics["mse"] == pytest.approx(result.history[-1].validation_loss)
 
 
 def test_integer_class_labels_stay_integers():

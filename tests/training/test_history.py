@@ -11,6 +11,7 @@ import sys
 import pandas
 import pytest
 import torch
+from rich.console import Console
 
 from cmalight.training import TensorBoard
 from cmalight.training.history import EpochRecord, History
@@ -80,7 +81,7 @@ def test_a_line_an_epoch():
     lines.epoch_done(RECORD)
     lines.close("it was time")
     assert stream.getvalue() == (
-        "epoch 3  loss 0.25  validation 0.3  r2 0.75  lr 0.5  accepted  evaluations 2  1.5 s\nstopped: it was time\n"
+        "epoch 4  loss 0.25  lr 0.5  accepted  validation 0.3  r2 0.75  evaluations 2  1.5 s\nstopped: it was time\n"
     )
 
 
@@ -118,7 +119,7 @@ def test_it_is_quiet_where_there_is_no_terminal():
 def test_a_ci_log_gets_a_line_an_epoch_and_the_reason():
     run = run_in_a_process(TRAINING, CI="true")
     lines = run.stderr.splitlines()
-    assert [line.split("  ")[0] for line in lines] == ["epoch 0", "epoch 1", "epoch 2", "stopped: 3 epochs done"]
+    assert [line.split("  ")[0] for line in lines] == ["epoch 1", "epoch 2", "epoch 3", "stopped: 3 epochs done"]
     assert run.stdout == ""
 
 
@@ -157,6 +158,21 @@ def test_the_bar_shows_the_time_left(monkeypatch):
     bar.close("")
     assert fields["left"] == "0:02 left"  # four of ten epochs took 1.5 s
     assert fields["figures"] == describe(RECORD)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+def test_the_bar_shows_epoch_time_and_loss_at_every_width(monkeypatch, width):
+    monkeypatch.setattr("cmalight.training.progress._REFRESH_SECONDS", 0.0)
+    bar = Bar(max_epochs=1000, time_limit=None)
+    bar.epoch_done(RECORD)
+    bar._bar.stop()
+    console = Console(width=width, file=io.StringIO())
+    console.print(bar._bar.get_renderable())
+    line = console.file.getvalue()
+    assert len(line.splitlines()) == 1
+    assert "epoch 5/1000" in line
+    assert "6:14 left" in line
+    assert "loss 0.25" in line
 
 
 def test_tensorboard_gets_the_scalars(tmp_path):

@@ -51,6 +51,11 @@ def test_measuring_is_in_eval_mode_and_the_same_for_batches_and_loaders():
     assert in_memory[0] == pytest.approx(nn.MSELoss()(network(x), y).item(), rel=1e-12)
 
 
+def test_mse_of_a_column_against_a_row_is_not_broadcast():
+    output, target = torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([1.0, 2.0, 5.0])
+    assert over_batches("mse", output, target) == pytest.approx(4 / 3)
+
+
 def test_empty_validation_data_is_refused():
     with pytest.raises(ValueError, match="validation data gave no batch"):
         measure(model(), nn.MSELoss(), [], (), torch.device("cpu"))

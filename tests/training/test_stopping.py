@@ -218,6 +218,9 @@ def test_fit_works_outside_the_main_thread():
         ({"starts": 5}, "starts"),
         ({"order": "random"}, "order"),
         ({"batch_size": 0}, "batch_size"),
+        ({"batch_size": 1.5}, "batch_size"),
+        ({"time_limit": "5"}, "time_limit"),
+        ({"metrics": "r2", "validation": data()}, "a list of names"),
     ],
 )
 def test_bad_arguments_are_refused(options, message):

@@ -31,8 +31,8 @@ class TensorBatches:
             )
         if len(tensors[0]) == 0:
             raise ValueError("TensorBatches needs at least one sample, but the tensors are empty")
-        if batch_size < 1:
-            raise ValueError(f"Invalid batch_size value: {batch_size}; expected a whole number >= 1")
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise ValueError(f"Invalid batch_size value: {batch_size!r}; expected a whole number >= 1")
         if order not in ("fixed", "reshuffle"):
             raise ValueError(f"Invalid order value: {order!r}; expected 'fixed' or 'reshuffle'")
         self.tensors = tensors

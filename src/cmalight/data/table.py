@@ -238,6 +238,7 @@ def _read_parquet(path: Path, reading: Reading) -> Table:
         frame = pandas.DataFrame(pyarrow.parquet.ParquetFile(path).read().to_pandas())
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"{path} is not a complete parquet file: it may be cut off, or of another type") from error
+    _check_names(path, [str(name) for name in frame.columns])
     columns = tuple(_column(path, frame[name], reading) for name in frame.columns)
     return Table(str(path), columns, "parquet")
 

@@ -45,6 +45,8 @@ def load_latest(path: Path) -> dict[str, Any] | None:
 
     A crash between the two renames of `save` leaves only the previous one, which is then the last.
     """
+    if path.exists() and not path.is_file():
+        raise CheckpointError(f"{path} is not a regular file: give the path of one.")
     if path.exists():
         try:
             return load(path)

@@ -16,16 +16,35 @@ from cmalight.undisturbed import undisturbed
 logger = logging.getLogger("cmalight")
 
 
+def to_device(part: Any, device: torch.device) -> Any:
+    """A tensor, or tensors in tuples, lists and dicts, on that device."""
+    if isinstance(part, Tensor):
+        return part if part.device == device else part.to(device, non_blocking=True)
+    if isinstance(part, dict):
+        return {key: to_device(value, device) for key, value in part.items()}
+    if isinstance(part, list | tuple):
+        return type(part)(to_device(value, device) for value in part)
+    return part
+
+
 def device_of(model: nn.Module) -> torch.device:
     return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
 def training_feed(
-    data: Any, model: nn.Module, *, batch_size: int, order: Order, seed: int, watched: bool, time_limit: float | None
+    data: Any,
+    model: nn.Module,
+    loss_fn: Any,
+    *,
+    batch_size: int,
+    order: Order,
+    seed: int,
+    watched: bool,
+    time_limit: float | None,
 ) -> Iterable[Any]:
     """TensorBatches for a pair of tensors or arrays; a loader as it is, if it can serve as training data."""
     if _is_pair(data):
-        inputs, target = _tensors(data, model, "data")
+        inputs, target = _tensors(data, model, loss_fn, "data")
         return TensorBatches(inputs, target, batch_size=batch_size, order=order, seed=seed)
     _require_repeatable(data, "data")
     if not isinstance(data, Sized) or _has_no_length(data):
@@ -35,10 +54,10 @@ def training_feed(
     return data  # type: ignore[no-any-return]
 
 
-def validation_feed(data: Any, model: nn.Module) -> Iterable[Any]:
+def validation_feed(data: Any, model: nn.Module, loss_fn: Any) -> Iterable[Any]:
     """The same for data that is only measured on."""
     if _is_pair(data):
-        inputs, target = _tensors(data, model, "validation")
+        inputs, target = _tensors(data, model, loss_fn, "validation")
         return TensorBatches(inputs, target, order="fixed")
     _require_repeatable(data, "validation")
     return data.for_evaluation() if isinstance(data, TensorBatches) else data
@@ -97,8 +116,8 @@ def _check_stream(*, watched: bool, time_limit: float | None) -> None:
         raise ValueError("A loader without a length may never end: set a time_limit")
 
 
-def _tensors(pair: tuple[Any, Any], model: nn.Module, name: str) -> tuple[Tensor, Tensor]:
-    inputs, target = (torch.as_tensor(part) for part in pair)
+def _tensors(pair: tuple[Any, Any], model: nn.Module, loss_fn: Any, name: str) -> tuple[Tensor, Tensor]:
+    inputs, target = (_as_tensor(part) for part in pair)
     if inputs.dim() == 0 or target.dim() == 0 or len(inputs) != len(target):
         raise ValueError(f"Invalid {name}: inputs {tuple(inputs.shape)} and targets {tuple(target.shape)} do not match")
     if len(inputs) == 0:
@@ -107,7 +126,17 @@ def _tensors(pair: tuple[Any, Any], model: nn.Module, name: str) -> tuple[Tensor
     inputs, target = (_as_the_model_wants(part, dtype, device_of(model)) for part in (inputs, target))
     for part, what in ((inputs, "inputs"), (target, "targets")):
         _require_finite(part, f"{name} {what}")
+    if isinstance(loss_fn, nn.CrossEntropyLoss | nn.NLLLoss):
+        return inputs, target
     return inputs, _with_the_outputs_shape(inputs, target, model)
+
+
+def _as_tensor(part: Any) -> Tensor:
+    if hasattr(part, "to_numpy"):  # a column or a table of pandas, which may not let its own memory be written to
+        import numpy
+
+        part = numpy.array(part)
+    return torch.as_tensor(part)
 
 
 def _as_the_model_wants(part: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -128,11 +157,11 @@ def _require_finite(values: Tensor, what: str) -> None:
 
 def _with_the_outputs_shape(inputs: Tensor, target: Tensor, model: nn.Module) -> Tensor:
     """Targets (n,) against outputs (n, 1) would be broadcast to (n, n) by most losses."""
-    if target.dim() != 1 or not target.is_floating_point():
+    if target.dim() != 1:
         return target
     with undisturbed(model, None), torch.no_grad():
         model.eval()
         output = model(inputs[:2])
     if isinstance(output, Tensor) and output.shape == (len(inputs[:2]), 1):
-        return target.unsqueeze(1)
+        return target.unsqueeze(1).to(output.dtype)
     return target

@@ -90,6 +90,8 @@ def fit(
         raise ValueError(f"Invalid engine value: {engine!r}; expected 'auto' or 'eager'")
     if starts != 1:
         raise ValueError(f"Invalid starts value: {starts}; several starts at once are not available in this version")
+    if isinstance(metrics, str):
+        raise ValueError(f"Invalid metrics value: {metrics!r}; expected a list of names, for example ({metrics!r},)")
     rules = StopRules(max_epochs, time_limit, target_loss, min_lr, patience, tolerance)
     settings = Settings(
         rules=rules,

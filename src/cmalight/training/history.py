@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cmalight.outputs import write_all
+
 if TYPE_CHECKING:
     import pandas
 
@@ -80,10 +82,7 @@ class HistoryFile:
 
     def __init__(self, path: str | os.PathLike[str], history: History) -> None:
         self._path = Path(path)
-        beginning = "".join(record.to_json() + "\n" for record in history)
-        temporary = self._path.with_name(self._path.name + ".tmp")
-        temporary.write_text(beginning, encoding="utf-8")
-        temporary.replace(self._path)
+        write_all({self._path: "".join(record.to_json() + "\n" for record in history).encode()})
 
     def append(self, record: EpochRecord) -> None:
         with self._path.open("a", encoding="utf-8") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from torch.optim import Optimizer
 
 from cmalight.optim.accumulate import LossSum
 from cmalight.optim.base import EpochOptimizer
+from cmalight.shapes import refuse_broadcast
+from cmalight.training.feed import to_device
 from cmalight.training.stopping import StopTraining
 
 
@@ -40,6 +43,11 @@ class Problem:
     count: Callable[[Any, Any], float]
     before_batch: Callable[[int], None]
 
+    def loss(self, inputs: Any, target: Any) -> Tensor:
+        output = self.model(inputs)
+        refuse_broadcast(output, target, self.loss_fn)
+        return self.loss_fn(output, target)
+
     def batches(self, source: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         for number, batch in enumerate(source):
             self.before_batch(number)
@@ -50,7 +58,7 @@ class Problem:
                     "for other batches write the loop of the README, with Objective(..., forward=...)"
                 )
             inputs, target = batch
-            yield _to(inputs, self.device), _to(target, self.device)
+            yield to_device(inputs, self.device), to_device(target, self.device)
 
 
 def watched_epoch(problem: Problem, optimizer: EpochOptimizer, objective: Any) -> EpochFigures:
@@ -60,7 +68,7 @@ def watched_epoch(problem: Problem, optimizer: EpochOptimizer, objective: Any) -
         try:
             for inputs, target in problem.batches(epoch.batches(problem.feed)):
                 optimizer.zero_grad()
-                loss = problem.loss_fn(problem.model(inputs), target)
+                loss = problem.loss(inputs, target)
                 loss.backward()  # type: ignore[no-untyped-call]
                 epoch.observe(loss, problem.count(target, inputs))
                 optimizer.step()
@@ -88,10 +96,13 @@ def plain_epoch(problem: Problem, optimizer: Optimizer) -> EpochFigures:
     for number, (inputs, target) in enumerate(problem.batches(problem.feed)):
         count = problem.count(target, inputs)
 
-        def closure(inputs: Any = inputs, target: Any = target, number: int = number) -> Tensor:
-            problem.before_batch(number)  # L-BFGS calls it many times in one step
+        calls = itertools.count()
+
+        def closure(inputs: Any = inputs, target: Any = target, number: int = number, calls: Any = calls) -> Tensor:
+            if next(calls):  # L-BFGS calls it many times in one step
+                problem.before_batch(number)
             optimizer.zero_grad()
-            loss = problem.loss_fn(problem.model(inputs), target)
+            loss = problem.loss(inputs, target)
             loss.backward()  # type: ignore[no-untyped-call]
             return loss
 
@@ -112,7 +123,3 @@ def plain_epoch(problem: Problem, optimizer: Optimizer) -> EpochFigures:
 
 def _largest_lr(optimizer: Optimizer) -> float:
     return max((float(group["lr"]) for group in optimizer.param_groups), default=math.nan)
-
-
-def _to(part: Any, device: torch.device) -> Any:
-    return part.to(device, non_blocking=True) if isinstance(part, Tensor) and part.device != device else part

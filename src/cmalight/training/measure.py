@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from cmalight.counting import sample_count
 from cmalight.data.batches import TensorBatches
 from cmalight.merging import merged
+from cmalight.training.feed import to_device
 from cmalight.training.metrics import make_metrics
 from cmalight.undisturbed import undisturbed
 
@@ -29,8 +30,8 @@ def measure(
     with undisturbed(model, loader):
         model.eval()
         for inputs, target in merged(loader, model) if isinstance(loader, TensorBatches) else loader:
-            target = target.to(device)
-            output = model(inputs.to(device))
+            target = to_device(target, device)
+            output = model(to_device(inputs, device))
             count = sample_count(loss_fn, target) or 0.0
             total += float(loss_fn(output, target)) * count
             samples += count

@@ -27,7 +27,7 @@ class MeanSquaredError:
         self._count = 0
 
     def update(self, output: Tensor, target: Tensor) -> None:
-        self._sum += float((output - target).double().square().sum())
+        self._sum += float((output.reshape(target.shape) - target).double().square().sum())
         self._count += target.numel()
 
     def value(self) -> float:

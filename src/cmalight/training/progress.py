@@ -49,7 +49,7 @@ class Lines:
     def within_epoch(self, epochs_done: float, seconds: float) -> None: ...
 
     def epoch_done(self, record: EpochRecord) -> None:
-        self._stream.write(f"epoch {record.epoch}  {describe(record)}\n")
+        self._stream.write(f"epoch {record.epoch + 1}  {describe(record)}\n")
         self._stream.flush()
 
     def close(self, reason: str) -> None:
@@ -63,6 +63,7 @@ class Bar:
     def __init__(self, *, max_epochs: int | None, time_limit: float | None) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
+        from rich.table import Column
 
         self._max_epochs = max_epochs
         self._time_limit = time_limit
@@ -70,12 +71,12 @@ class Bar:
         self._last: EpochRecord | None = None
         self._console = Console(stderr=True)
         columns: list[Any] = [
-            TextColumn("[bold]epoch {task.fields[epoch]}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[figures]}"),
-            TextColumn("[cyan]{task.fields[left]}"),
+            TextColumn("[bold]epoch {task.fields[epoch]}", table_column=Column(no_wrap=True, min_width=11)),
+            BarColumn(bar_width=16, table_column=Column(min_width=8)),
+            TextColumn("[cyan]{task.fields[left]}", table_column=Column(no_wrap=True, min_width=12)),
+            TextColumn("{task.fields[figures]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
         ]
-        self._bar = Progress(*columns, console=self._console, auto_refresh=False, transient=True)
+        self._bar = Progress(*columns, console=self._console, auto_refresh=False, transient=True, expand=True)
         self._task = self._bar.add_task("", total=1.0, epoch="1", figures="", left="")
         self._bar.start()
 
@@ -117,13 +118,13 @@ def share_done(epochs_done: float, seconds: float, *, max_epochs: int | None, ti
 
 def describe(record: EpochRecord) -> str:
     """The figures of an epoch in one line."""
-    parts = [f"loss {record.f_tilde:.5g}"]
+    parts = [f"loss {record.f_tilde:.5g}", f"lr {record.lr:.3g}", record.outcome]
     if record.train_loss is not None:
         parts.append(f"true {record.train_loss:.5g}")
     if record.validation_loss is not None:
         parts.append(f"validation {record.validation_loss:.5g}")
     parts += [f"{name} {value:.4g}" for name, value in record.metrics.items()]
-    parts += [f"lr {record.lr:.3g}", record.outcome, f"evaluations {record.evaluations}", f"{record.seconds:.1f} s"]
+    parts += [f"evaluations {record.evaluations}", f"{record.seconds:.1f} s"]
     return "  ".join(parts)
 
 

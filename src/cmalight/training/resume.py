@@ -7,6 +7,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
 from cmalight.data.batches import TensorBatches
 from cmalight.randomness import sources
 from cmalight.sealed import bytes_of
@@ -29,8 +32,6 @@ class RunCheckpoints:
             raise ValueError("RunCheckpoints needs a path")
         self._run = run
         self._path = Path(settings.checkpoint)
-        if not self._path.parent.is_dir():
-            raise ValueError(f"The folder of the checkpoint {self._path} does not exist: make it first")
         self._interval = settings.checkpoint_seconds
         self._saved_at = time.monotonic()
         self._epochs_saved = 0
@@ -103,13 +104,14 @@ class RunCheckpoints:
         run, settings = self._run, self._run.settings
         return {
             "optimizer": type(run.optimizer).__name__,
-            "optimizer options": str(sorted((k, str(v)) for k, v in run.optimizer.defaults.items())),
-            "loss": getattr(run.loss_fn, "__name__", type(run.loss_fn).__name__),
-            "model": str([(name, tuple(p.shape)) for name, p in run.model.named_parameters()]),
+            "optimizer options": _options(run.optimizer),
+            "loss": repr(run.loss_fn) if isinstance(run.loss_fn, nn.Module) else _name(run.loss_fn),
+            "model": _digest(str(run.model), *((n, p.shape, p.dtype) for n, p in run.model.named_parameters())),
             "data": _fingerprint(run.feed),
-            "batch_size and order": f"{settings.batch_size}, {settings.order}",
+            "batches": _batching(run.feed),
             "seed": str(settings.seed),
-            "measurements": str((run.validation is not None, settings.metrics, settings.measure_train_loss)),
+            "validation data": _fingerprint(run.validation),
+            "measurements": str((settings.metrics, settings.measure_train_loss)),
             "best": str((settings.restore_best, settings.monitor)),
         }
 
@@ -125,10 +127,42 @@ class RunCheckpoints:
 
 
 def _fingerprint(feed: Any) -> str:
-    """The shapes of tensors in memory and a checksum of some rows; of a loader only its kind."""
-    if not isinstance(feed, TensorBatches):
-        return type(feed).__name__
+    """Tensors in memory by their content; of another loader only what can be seen without iterating it."""
+    if feed is None:
+        return "none"
+    tensors = getattr(feed, "tensors", getattr(getattr(feed, "dataset", None), "tensors", None))
+    if tensors is not None:
+        return f"{[tuple(t.shape) for t in tensors]} {_digest(*tensors)}"
+    return f"{_name(feed)} of {_length(getattr(feed, 'dataset', feed))}"
+
+
+def _batching(feed: Any) -> str:
+    """How the batches are made; of a DataLoader its batch size and the kind of its sampler."""
+    if isinstance(feed, TensorBatches):
+        return f"{feed.batch_size}, {feed.order}, seed {feed.seed}"
+    return f"{getattr(feed, 'batch_size', None)}, {_name(getattr(feed, 'sampler', None))}, {_length(feed)} batches"
+
+
+def _options(optimizer: Optimizer) -> str:
+    """Of every group, parameters and the state of our control aside."""
+    return str(
+        [[(k, str(v)) for k, v in sorted(group.items()) if k in optimizer.defaults] for group in optimizer.param_groups]
+    )
+
+
+def _name(thing: object) -> str:
+    return getattr(thing, "__qualname__", type(thing).__qualname__)
+
+
+def _length(thing: Any) -> str:
+    try:
+        return str(len(thing))
+    except TypeError:
+        return "unknown length"
+
+
+def _digest(*parts: object) -> str:
     checksum = hashlib.blake2b(digest_size=8)
-    for tensor in feed.tensors:
-        checksum.update(bytes_of(tensor[:: max(1, len(tensor) // 1000)]))
-    return f"{[tuple(t.shape) for t in feed.tensors]} {checksum.hexdigest()}"
+    for part in parts:
+        checksum.update(bytes_of(part) if isinstance(part, Tensor) else str(part).encode())
+    return checksum.hexdigest()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,8 +20,10 @@ from cmalight.names import unknown_name
 from cmalight.objective import Objective
 from cmalight.optim import IG
 from cmalight.optim.base import EpochOptimizer
+from cmalight.outputs import check_outputs
 from cmalight.randomness import sources
 from cmalight.training.best import Best
+from cmalight.training.callbacks import Callback
 from cmalight.training.clock import TrainingClock
 from cmalight.training.feed import counter, device_of, training_feed, validation_feed
 from cmalight.training.history import EpochRecord, History, HistoryFile
@@ -29,7 +32,7 @@ from cmalight.training.measure import measure
 from cmalight.training.metrics import make_metrics
 from cmalight.training.progress import Display, Quiet, make_display
 from cmalight.training.resume import RunCheckpoints
-from cmalight.training.solvers import make_optimizer
+from cmalight.training.solvers import make_optimizer, require_parameters_of
 from cmalight.training.stopping import Interruptions, Status, Stop, StopRules, StopTraining
 
 
@@ -52,6 +55,10 @@ class Settings:
     seed: int
 
     def check(self, *, has_validation: bool, watched: bool) -> None:
+        self._check_files()
+        for callback in self.callbacks:
+            if not isinstance(callback, Callback):
+                raise ValueError(f"Invalid callback: {callback!r} has no on_epoch_end(record)")
         make_metrics(self.metrics)
         if self.metrics and not has_validation:
             raise ValueError("metrics are measured on the validation data: pass validation=(inputs, targets)")
@@ -61,6 +68,11 @@ class Settings:
             raise ValueError("patience waits for a better validation: pass validation=(inputs, targets)")
         if self.rules.tolerance is not None and not watched:
             raise ValueError("tolerance is about the direction of an epoch, which only our optimizers know")
+
+    def _check_files(self) -> None:
+        """What would fail at the first save fails now."""
+        files = {"checkpoint": self.checkpoint, "history_file": self.history_file}
+        check_outputs({name: Path(path) for name, path in files.items() if path is not None}, ())
 
 
 class Run:
@@ -81,16 +93,18 @@ class Run:
         self.optimizer = make_optimizer(optimizer, model.parameters(), optimizer_options)
         watched = isinstance(self.optimizer, EpochOptimizer)
         settings.check(has_validation=validation is not None, watched=watched)
+        require_parameters_of(model, self.optimizer)
         self.feed = training_feed(
             data,
             model,
+            loss_fn,
             batch_size=settings.batch_size,
             order=settings.order,
             seed=settings.seed,
             watched=watched and not isinstance(self.optimizer, IG),
             time_limit=settings.rules.time_limit,
         )
-        self.validation = None if validation is None else validation_feed(validation, model)
+        self.validation = None if validation is None else validation_feed(validation, model, loss_fn)
         self.loss_fn = loss_fn
         self.history = History()
         self.best = Best(monitor=settings.monitor, keep_weights=settings.restore_best)
@@ -100,6 +114,7 @@ class Run:
         )
         self._objective = Objective(model, loss_fn, self.feed)
         self._objective.before_batch = self._check_limits
+        self._measured = Objective(model, loss_fn, self.feed)  # another one, not limited by the training clock
         self._clock = TrainingClock()
         self._interruptions = Interruptions()
         self._display: Display = Quiet()
@@ -122,7 +137,8 @@ class Run:
         with own_randomness(self.model, self.settings.seed), self._interruptions:
             elapsed = 0.0 if self._checkpoints is None else self._checkpoints.resume()
             file = None if self.settings.history_file is None else HistoryFile(self.settings.history_file, self.history)
-            self.model.train()
+            if not self.model.training:  # else layers that were frozen in eval mode stay so
+                self.model.train()
             self._display = make_display(
                 self.settings.progress,
                 max_epochs=self.settings.rules.max_epochs,
@@ -157,6 +173,9 @@ class Run:
                         self._checkpoints.save_boundary()
                 return broken_off.stop
             stop = self._conclude(figures, file) or self._stop_at_boundary()
+            if stop is None and self._checkpoints is not None:
+                with self._clock.measuring():
+                    self._checkpoints.save_if_due()
         if self._checkpoints is not None and len(self.history) and stop.status is not Status.DIVERGED:
             with self._clock.measuring():
                 self._checkpoints.save()
@@ -181,8 +200,6 @@ class Run:
                 file.append(record)
             self._display.epoch_done(record)
             asked = [callback.on_epoch_end(record) for callback in self.settings.callbacks]
-            if self._checkpoints is not None:
-                self._checkpoints.save_if_due()
         return Stop(Status.CALLBACK, "a callback asked for it") if any(asked) else None
 
     def _record(self, figures: EpochFigures, seconds: float) -> EpochRecord:
@@ -208,11 +225,7 @@ class Run:
     def _true_train_loss(self) -> float | None:
         if not (self.settings.measure_train_loss or (self.settings.restore_best and self.validation is None)):
             return None
-        self._objective.before_batch = None  # measuring is not limited by the training clock
-        try:
-            return self._objective()
-        finally:
-            self._objective.before_batch = self._check_limits
+        return self._measured()
 
     def _stop_at_boundary(self) -> Stop | None:
         """The rules on the epoch that is behind, then those on the one that would come; also right after resuming."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cmalight.names import unknown_name
@@ -26,6 +26,12 @@ SOLVERS: dict[str, Callable[..., Optimizer]] = {
     "sgd": torch.optim.SGD,
     "sgd-momentum": lambda params, **options: torch.optim.SGD(params, **{"momentum": 0.9, **options}),
 }
+
+
+def require_parameters_of(model: nn.Module, optimizer: Optimizer) -> None:
+    own = {id(p) for p in model.parameters()}
+    if not any(id(p) in own for group in optimizer.param_groups for p in group["params"]):
+        raise ValueError("The optimizer holds no parameter of the model: make it from model.parameters()")
 
 
 def make_optimizer(

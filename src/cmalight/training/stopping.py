@@ -57,13 +57,13 @@ class StopRules:
     def __post_init__(self) -> None:
         if self.max_epochs is None and self.time_limit is None:
             raise ValueError("Give a run an end: max_epochs, time_limit, or both")
-        if self.max_epochs is not None and (self.max_epochs < 0 or int(self.max_epochs) != self.max_epochs):
+        if self.max_epochs is not None and (not isinstance(self.max_epochs, int) or self.max_epochs < 0):
             raise ValueError(f"Invalid max_epochs value: {self.max_epochs}; expected a whole number >= 0")
-        if self.patience is not None and (self.patience < 1 or int(self.patience) != self.patience):
+        if self.patience is not None and (not isinstance(self.patience, int) or self.patience < 1):
             raise ValueError(f"Invalid patience value: {self.patience}; expected a whole number of epochs >= 1")
         for name in ("time_limit", "min_lr", "tolerance"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
+            if value is not None and not (isinstance(value, int | float) and value > 0):
                 raise ValueError(f"Invalid {name} value: {value}; expected a positive number")
 
     def out_of_time(self, seconds: float) -> Stop | None:
@@ -102,7 +102,8 @@ class Interruptions:
         self._previous: Any = None
 
     def __enter__(self) -> Interruptions:
-        if threading.current_thread() is threading.main_thread():
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if in_main_thread and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             self._previous = signal.signal(signal.SIGINT, self._handle)
         return self
 

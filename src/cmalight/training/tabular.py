@@ -17,11 +17,11 @@ from cmalight.data.encoding import ClassTarget
 from cmalight.data.table import Reading, Table, read_table
 from cmalight.models import layered, parse_size
 from cmalight.names import unknown_name
+from cmalight.outputs import check_outputs, write_all
 from cmalight.training.fitting import FitResult, fit
 from cmalight.training.solvers import SOLVERS
 from cmalight.training.stopping import Status
 from cmalight.training.tabular_data import Pair, Prepared, TableChoices, is_file, prepare
-from cmalight.training.tabular_files import check_outputs, write_all
 from cmalight.training.tabular_model import Predictions, TabularModel, Unknown, load_model, model_to_bytes
 from cmalight.training.tabular_plot import check_picture, losses_over_seconds
 

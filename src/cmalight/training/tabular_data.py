@@ -80,7 +80,7 @@ def is_file(source: str | Path) -> bool:
     path = Path(source)
     if path.suffix.lower() == ".toml":  # describes a data set of the user's own
         return False
-    return isinstance(source, Path) or path.suffix.lower() in FILE_TYPES or len(path.parts) > 1 or path.exists()
+    return isinstance(source, Path) or path.suffix.lower() in FILE_TYPES or len(path.parts) > 1 or path.is_file()
 
 
 def prepare(source: str | Path | Table, choices: TableChoices) -> Prepared:
