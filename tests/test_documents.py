@@ -111,3 +111,7 @@ def test_the_core_imports_torch_alone():
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     foreign = {name for name in run.stdout.split() if name.partition(".")[0] not in {"cmalight", "torch"}}
     assert not {name for name in foreign if name.partition(".")[0] not in sys.stdlib_module_names}
+
+
+def test_the_networks_page_runs():
+    exec(python_blocks("docs/networks.md")[0], {})

@@ -200,6 +200,15 @@ def _refuse_numbers_among_text(where: str, column: Column, cells: list[str]) -> 
         )
 
 
+def _refuse_unreadable_numbers(target: Column) -> None:
+    cells = [str(cell) for cell in target.values]
+    if 2 * sum(_is_number_like(cell) for cell in cells) >= len(cells):
+        raise ValueError(
+            f"target {target.name!r} holds numbers that cannot be read, such as {cells[0]!r}; write 1234.5, "
+            "give --decimal , for 1234,5, or --task classification if they are names of classes"
+        )
+
+
 def _is_number_like(text: str) -> bool:
     try:
         float(text.replace(",", ""))
@@ -338,6 +347,7 @@ def complete_target(table: Table, name: str) -> Column:
 def detect_task(column: Column) -> tuple[Task, str]:
     """What a target asks for, and why: text and few whole numbers are classes."""
     if not column.is_numeric:
+        _refuse_unreadable_numbers(column)
         return "classification", "the target is text"
     different = np.unique(column.values[~np.isnan(column.values)])
     count = different.size
