@@ -181,5 +181,5 @@ def test_the_task_is_told_from_the_target(column, task):
 
 def test_a_target_of_numbers_that_cannot_be_read_is_not_taken_for_classes():
     column = Column("price", np.array(["1234,5", "99,9", "12,0"], dtype=object))
-    with pytest.raises(ValueError, match="target 'price' holds numbers that cannot be read.*--decimal ,"):
+    with pytest.raises(ValueError, match=r"target 'price' holds numbers that cannot be read.*--decimal ,"):
         detect_task(column)

@@ -25,6 +25,7 @@ VERBS = {
     "train": Verb("cmalight.cli.train", "train", "Train a network on a table or a data set."),
     "predict": Verb("cmalight.cli.predict", "predict", "Predict the rows of a table with a trained network."),
     "datasets": Verb("cmalight.cli.datasets", "datasets", "List, describe and fetch data sets."),
+    "bench": Verb("cmalight.cli.bench", "bench", "Compare solvers on data sets and networks."),
 }
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 Order = Literal["fixed", "reshuffle"]
 
 # A permuted epoch is gathered in blocks of about this many numbers, so that it never needs a second copy of the data.
-_BLOCK = 1 << 20
+_BLOCK = 1 << 17
 
 
 class TensorBatches:

@@ -95,21 +95,9 @@ class BatchCounts:
         self.total = 0.0  # N
         self.nominal = 1.0  # n̄, the size of the first batch
         self.observations = 0
-        self.batch_size: float | None = None  # of the batch that `epoch.batches` gave last
         self._since_cut = 0.0
         self._before_cut = 0.0
         self._first = True
-        self._announced = 0.0
-
-    def announce(self, batch_size: float | None) -> None:
-        """A batch of this size is about to be seen."""
-        self.batch_size = batch_size
-        self._announced += batch_size or 0.0
-
-    @property
-    def are_batch_sizes(self) -> bool:
-        """Whether what was observed so far is what was announced."""
-        return self.total == self._announced
 
     @property
     def pending(self) -> float:

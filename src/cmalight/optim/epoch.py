@@ -54,12 +54,16 @@ class Epoch:
         self._skipped: Tensor | int = 0  # on the device: fused steps that GradScaler's found_inf made no steps
         self._checkpoints: list[float] = []  # in samples
         self._lower_bound = -math.inf
+        self._last_batch: Any = None  # that `batches` gave
+        self._announced = 0.0  # the samples in all the batches that `batches` gave
 
     def __enter__(self) -> Epoch:
         if self._state is not _State.NEW:
             raise RuntimeError(f"This epoch cannot be entered again: it {self._state.value}")
         self._zeta, self._known = self._optimizer._begin(self._objective, self._model)
         self._samples = self._optimizer._control["samples"]
+        self._is_first = not self._optimizer._control["epochs"]
+        self._is_regularised = any(group["weight_decay"] for group in self._optimizer.param_groups)
         if self._optimizer._rejects_early():
             self._checkpoints = [share * self._samples for share in _CHECKPOINTS]
         self._snapshot = Snapshot(self._optimizer._parameters(), self._model)
@@ -72,23 +76,31 @@ class Epoch:
 
         Several observations before one `step()` are gradient accumulation: together they are one batch.
         """
-        if self._state is _State.REJECTED:
-            return
-        self._require_open("observe()")
+        if self._state is not _State.OPEN:
+            if self._state is _State.REJECTED:
+                return
+            self._require_open("observe()")
         count = _as_count(count)
         self._losses.add(loss, count)
+        if self._is_regularised:
+            self._add_regularisation(count)
+        self._counts.add(count)
+
+    def _add_regularisation(self, count: float) -> None:
         if self._regularisation is None:
             self._regularisation = self._optimizer._regularisation_terms()
         for weight, squared_norm in self._regularisation:
             self._losses.add_term(squared_norm, weight * count)
-        self._counts.add(count)
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         """The batches of `loader`, ending early once the epoch is certain to be rejected."""
         iterator = iter(loader)
         for batch in iterator:
-            self._require_open("batches()")
-            self._counts.announce(batch_size(batch))
+            if self._state is not _State.OPEN:
+                self._require_open("batches()")
+            self._last_batch = batch
+            if self._is_first:
+                self._announced += batch_size(batch) or 0.0
             yield batch
             if self._state is not _State.OPEN:
                 return
@@ -158,7 +170,7 @@ class Epoch:
 
     def _counts_agree_with_the_objective(self) -> bool:
         """In the first epoch N is the objective's: comparable only with counts that are plain batch sizes."""
-        return self._optimizer._control["epochs"] > 0 or self._counts.are_batch_sizes
+        return not self._is_first or self._counts.total == self._announced
 
     def _is_lost(self) -> bool:
         """Losses are not negative, so the sum so far bounds f̃ from below: does it already rule out success?
@@ -217,7 +229,7 @@ class Epoch:
         before = self._counts.observations
         loss = closure()
         if loss is not None and self._counts.observations == before:
-            self.observe(loss, self._counts.batch_size or self._counts.nominal)
+            self.observe(loss, batch_size(self._last_batch) or self._counts.nominal)
         return loss
 
     def _gradients_cleared(self) -> None:
@@ -241,6 +253,8 @@ def _exhaust_sampler(loader: object, iterator: Any) -> None:
 
 
 def _as_count(count: Any) -> float:
+    if type(count) is int and count > 0:  # the usual case, on the path of every batch
+        return float(count)
     try:
         value = float(count)
     except (TypeError, ValueError, RuntimeError) as error:

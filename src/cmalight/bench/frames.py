@@ -1,0 +1,158 @@
+"""Results as pandas frames: a row a run, a row an epoch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cmalight.bench.measuring import COLUMNS
+from cmalight.bench.results import LaterVersionError, ResultError, read_result, runs_folder
+from cmalight.bench.spec import Plain
+
+if TYPE_CHECKING:
+    import pandas
+
+_logger = logging.getLogger("cmalight.bench")
+_TEXT_COLUMNS = ("outcome",)
+_RULES = ("time_limit", "max_epochs", "batch_size", "order", "measure_every", "threads")
+_FIGURES = ("seconds", "initial_loss", "final_loss", "final_test_loss", "final_test_accuracy", "evaluations")
+_PLACE = ("host", "cpu", "cores", "concurrency", "load")
+
+
+class Results(NamedTuple):
+    """`runs` has a row a run, `epochs` a row an epoch; `key` joins them."""
+
+    runs: pandas.DataFrame
+    epochs: pandas.DataFrame
+
+    @property
+    def notes(self) -> list[str]:
+        """What must be said beside any comparison by time."""
+        return list(_notes(self.runs))
+
+
+def load(folder: str | Path) -> Results:
+    """Everything that is in a results folder; a damaged file is named in a warning and left out."""
+    try:
+        import pandas
+    except ImportError as missing:
+        raise ImportError('results as frames need pandas: pip install "cmalight[bench]"') from missing
+    folder = Path(folder)
+    if not runs_folder(folder).is_dir():
+        raise ResultError(f"{folder} is not a results folder: there is no {runs_folder(folder)}")
+    contents = list(_contents(folder))
+    rows = [_row(content) for content in contents]
+    runs = pandas.DataFrame(rows) if rows else pandas.DataFrame(columns=list(_row(_NOTHING)))
+    for name in (
+        "final_loss",
+        "initial_loss",
+        "best_loss",
+        "seconds",
+        "final_test_loss",
+        "final_test_accuracy",
+        "load",
+    ):
+        runs[name] = runs[name].astype("float64")
+    runs["neighbours"] = _neighbours(runs)
+    return Results(runs, _epochs(contents))
+
+
+def _contents(folder: Path) -> Iterator[Plain]:
+    for path in sorted(runs_folder(folder).glob("*.json")):
+        try:
+            yield read_result(path)
+        except LaterVersionError:
+            raise
+        except ResultError as error:
+            _logger.warning("%s; it is left out", error)
+
+
+_NOTHING: Plain = {"key": "", "status": "", "run": {}, "environment": {}}
+
+
+def _row(content: Plain) -> Plain:
+    run, environment = content["run"], content["environment"]
+    network, solver = run.get("network", {}), run.get("solver", {})
+    error = content.get("error") or {}
+    losses = [loss for loss in content.get("epochs", {}).get("train_loss", ()) if loss is not None]
+    done = content["status"] == "done"
+    return {
+        "key": content["key"],
+        "dataset": run.get("dataset"),
+        "network": network.get("name"),
+        "seed": run.get("seed"),
+        "solver": solver.get("name"),
+        "status": content["status"],
+        "ended_by": content.get("ended_by"),
+        "error": error.get("message"),
+        "error_type": error.get("type"),
+        "epochs": len(content.get("epochs", {}).get("epoch", ())),
+        **{name: content.get(name) for name in _FIGURES},
+        "best_loss": min([*losses, content["final_loss"]]) if done else None,
+        "attempts": content.get("attempts"),
+        **{name: run.get(name) for name in _RULES},
+        "started": content.get("started"),
+        "finished": content.get("finished"),
+        **{name: environment.get(name) for name in _PLACE},
+        **{f"version_{name}": version for name, version in environment.get("versions", {}).items()},
+        "data_sha256": content.get("data_sha256"),
+    }
+
+
+def _epochs(contents: Sequence[Plain]) -> pandas.DataFrame:
+    """Column by column, which is many times quicker than row by row."""
+    import numpy
+    import pandas
+
+    lengths = [len(content.get("epochs", {}).get("epoch", ())) for content in contents]
+    columns: dict[str, Any] = {"key": numpy.repeat(numpy.array([c["key"] for c in contents], dtype=object), lengths)}
+    for name in COLUMNS:
+        values: list[Any] = []
+        for content, length in zip(contents, lengths, strict=True):
+            if length:
+                values += content["epochs"][name]
+        if name in _TEXT_COLUMNS:
+            columns[name] = pandas.Categorical(values)
+        else:
+            column = numpy.array(values, dtype=numpy.float64)  # None becomes NaN
+            columns[name] = column.astype(numpy.int64) if name in ("epoch", "evaluations") else column
+    epochs: pandas.DataFrame = pandas.DataFrame(columns)
+    return epochs
+
+
+def _neighbours(runs: pandas.DataFrame) -> Any:
+    """With how many other runs of the folder a run shared its machine, for some of its time."""
+    import numpy
+
+    counts = numpy.zeros(len(runs), dtype=numpy.int64)
+    hosts = runs["host"].to_numpy(dtype=object)
+    begun, ended = (runs[name].to_numpy(dtype=numpy.float64) for name in ("started", "finished"))
+    for host in {host for host in hosts if host is not None}:
+        here = numpy.flatnonzero(hosts == host)
+        before = numpy.searchsorted(numpy.sort(begun[here]), ended[here], side="left")
+        over = numpy.searchsorted(numpy.sort(ended[here]), begun[here], side="right")
+        counts[here] = numpy.maximum(before - over - 1, 0)
+    return counts
+
+
+def _notes(runs: pandas.DataFrame) -> Iterator[str]:
+    timed = runs[runs["status"] == "done"]
+    shared = int((timed["neighbours"] > 0).sum())
+    if shared:
+        yield (
+            f"{shared} of {len(timed)} runs shared their machine with other runs while they were timed: compare them "
+            "by time with care, or run with --workers 1"
+        )
+    busy = int((timed["load"] > timed["cores"]).sum())
+    if busy:
+        yield f"{busy} of {len(timed)} runs began on a machine with more work than cores (load above its cores)"
+    cells = timed.groupby(["dataset", "network", "seed"])
+    for what, column in (("machines", "host"), ("processors", "cpu")):
+        mixed = int((cells[column].nunique() > 1).sum())
+        if mixed:
+            yield f"in {mixed} of {len(cells)} cells the solvers ran on different {what}: their times do not compare"
+    failed = len(runs) - len(timed)
+    if failed:
+        yield f"{failed} of {len(runs)} runs have no figure: they failed, diverged, crashed or were stopped"

@@ -1,0 +1,164 @@
+"""`cmalight bench run | status | merge`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cmalight.cli.errors import show_messages
+from cmalight.names import unknown_name
+
+if TYPE_CHECKING:
+    from cmalight.bench import Counts, PlannedRun, Spec, Summary
+
+A_PATH = click.Path(path_type=Path)
+
+
+class _Verbs(click.Group):
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        found = super().get_command(ctx, cmd_name)
+        if found is None:
+            ctx.fail(unknown_name("verb of `bench`", cmd_name, self.list_commands(ctx)))
+        return found
+
+
+@click.group(cls=_Verbs, short_help="Compare solvers on data sets and networks.")
+def bench() -> None:
+    """Compare solvers: data sets x networks x solvers x seeds, here or on a cluster."""
+
+
+@bench.command()
+@click.argument("spec", metavar="PRESET|SPEC.toml")
+@click.option("--out", type=A_PATH, metavar="DIR", help="Where results go, and where finished ones are looked for.")
+@click.option("--executor", default="local", show_default=True, metavar="local|dask://HOST:PORT")
+@click.option("--workers", type=click.IntRange(1), help="Runs at once on this machine [one a core].")
+@click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Instead of the spec's.")
+@click.option("--seeds", metavar="N|LIST", help="The first N seeds, or these: 0,4 or 2-4.")
+@click.option("--only", multiple=True, metavar="NAME", help="This data set, network or solver; may be repeated.")
+@click.option("--dry-run", is_flag=True, help="Show the cells and how long they take, and run nothing.")
+@click.option("--quiet", is_flag=True, help="Show errors and warnings only.")
+@click.pass_context
+def run(
+    context: click.Context,
+    /,
+    spec: str,
+    out: Path | None,
+    executor: str,
+    workers: int | None,
+    time_limit: float | None,
+    seeds: str | None,
+    only: tuple[str, ...],
+    dry_run: bool,
+    quiet: bool,
+) -> None:
+    """Run what DIR has no result of yet. Ctrl-C keeps what is finished; the same command goes on from there."""
+    from cmalight import bench as library
+
+    _show_messages(quiet=quiet)
+    chosen = library.narrowed(library.read_spec(spec), library.Narrowing(time_limit, seeds, only))
+    if dry_run:
+        for line in _plan(chosen, library.plan(chosen), workers):
+            click.echo(line)
+        return
+    if out is None:
+        raise click.UsageError("`bench run` needs --out DIR, the folder for the results", ctx=context)
+    summary = library.run(chosen, out, executor=executor, workers=workers, progress=not quiet)
+    if not quiet:
+        click.echo(_summary(summary, out))
+    if not summary.is_complete:
+        raise click.ClickException(_what_is_missing(summary))
+
+
+@bench.command()
+@click.argument("folder", metavar="DIR", type=A_PATH)
+def status(folder: Path) -> None:
+    """How many runs are done, running, failed and left, and how long that takes."""
+    from cmalight import bench as library
+
+    _show_messages(quiet=False)
+    for line in _status(library.status(folder)):
+        click.echo(line)
+
+
+@bench.command()
+@click.argument("folders", metavar="DIR...", type=A_PATH, nargs=-1, required=True)
+@click.option("--out", type=A_PATH, required=True, metavar="DIR", help="May be new, or have results already.")
+def merge(folders: tuple[Path, ...], out: Path) -> None:
+    """Join results folders into one; contradictions are refused."""
+    from cmalight import bench as library
+
+    _show_messages(quiet=False)
+    click.echo(f"{out} has {library.merge(folders, out)} results")
+
+
+def _plan(spec: Spec, runs: list[PlannedRun], workers: int | None) -> Iterator[str]:
+    from cmalight.bench.board import duration
+    from cmalight.bench.executors import default_workers
+
+    cells = list(dict.fromkeys(run.cell for run in runs))
+    for dataset, network, seed in cells:
+        yield f"{dataset}  {network}  seed {seed}"
+    yield f"{len(cells)} cells x {len(spec.solvers)} solvers ({', '.join(s.name for s in spec.solvers)})"
+    at_once = workers or default_workers(spec.threads)
+    limit = spec.time_limit
+    if limit is None:
+        yield f"{len(runs)} runs of {spec.max_epochs} epochs each: how long that takes is not known"
+    else:
+        rounds = -(-len(runs) // at_once)
+        yield (
+            f"{len(runs)} runs of at most {limit:g} s of training, {at_once} at once: at most "
+            f"{duration(rounds * limit)}, and the time for measuring"
+        )
+
+
+def _summary(summary: Summary, out: Path) -> str:
+    counts = ", ".join(f"{count} {name}" for name, count in sorted(summary.recorded.items()))
+    return f"{out}: {sum(summary.recorded.values())} of {summary.total} runs recorded ({counts or 'none'})"
+
+
+def _what_is_missing(summary: Summary) -> str:
+    parts = [f"{name} could not be had ({why})" for name, why in summary.without_data.items()]
+    if summary.not_written:
+        why = next(iter(summary.not_written.values()))
+        parts.append(f"{len(summary.not_written)} results could not be written ({why})")
+    return f"not everything ran: {'; '.join(parts)}; the same command runs what is left"
+
+
+def _status(counts: Counts) -> Iterator[str]:
+    from cmalight.bench.board import duration
+
+    failures = {name: count for name, count in sorted(counts.recorded.items()) if name != "done"}
+    yield f"done     {counts.recorded.get('done', 0)}"
+    yield f"running  {len(counts.running)}"
+    for one in counts.running:
+        loss = "" if one["loss"] is None else f", loss {one['loss']:.5g}"
+        yield f"         {one['run']}: epoch {one['epoch']}{loss}, {one['seconds']:.0f} s"
+    details = f" ({', '.join(f'{count} {name}' for name, count in failures.items())})" if failures else ""
+    yield f"failed   {sum(failures.values())}{details}"
+    yield f"left     {'unknown: the folder has no spec' if counts.left is None else counts.left}"
+    if counts.left or counts.running:
+        yield f"time     {duration(counts.seconds_left)} left"
+    driver = counts.driver
+    yield f"driver   {'none' if driver is None else f'process {driver.pid} on {driver.host} since {driver.since}'}"
+    for line in counts.damaged:
+        yield f"damaged  {line}"
+
+
+class _News(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno < logging.WARNING:
+            click.echo(record.getMessage())
+
+
+def _show_messages(*, quiet: bool) -> None:
+    """Warnings go to stderr, as everywhere; what the runner says on its way to stdout."""
+    show_messages(quiet=quiet)
+    logger: Any = logging.getLogger("cmalight.bench")
+    for handler in [handler for handler in logger.handlers if isinstance(handler, _News)]:
+        logger.removeHandler(handler)
+    logger.addHandler(_News())
+    logger.setLevel(logging.WARNING if quiet else logging.INFO)

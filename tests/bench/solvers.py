@@ -1,0 +1,97 @@
+"""Solvers that misbehave, one way each, and a network that writes down what it sees."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+
+class Misbehaving(torch.optim.SGD):
+    def __init__(self, params, **options):
+        super().__init__(params, lr=0.1, **options)
+
+    def step(self, closure=None):
+        loss = super().step(closure)
+        self.misbehave()
+        return loss
+
+    def misbehave(self):
+        raise NotImplementedError
+
+
+class Raises(Misbehaving):
+    def misbehave(self):
+        raise ZeroDivisionError("the solver divided by zero")
+
+
+class Exits(Misbehaving):
+    def misbehave(self):
+        raise SystemExit("the solver has had enough")
+
+
+class Hangs(Misbehaving):
+    def misbehave(self):
+        time.sleep(600)
+
+
+class TurnsIntoNaN(Misbehaving):
+    def misbehave(self):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.data.fill_(float("nan"))
+
+
+class EatsMemory(Misbehaving):
+    def misbehave(self):
+        self.eaten = [torch.ones(1 << 24) for _ in range(1 << 10)]  # 64 MB at a time, up to 64 GB
+
+
+class Dies(Misbehaving):
+    def misbehave(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DiesOnce(Misbehaving):
+    """Kills its process, but only if the file named in the environment is not there yet."""
+
+    def misbehave(self):
+        flag = Path(os.environ["CMALIGHT_TEST_FLAG"])
+        if not flag.exists():
+            flag.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Prints(Misbehaving):
+    def misbehave(self):
+        sys.stdout.write('{"content": "not a result"}\n')
+        sys.stdout.flush()
+
+
+class Slow(Misbehaving):
+    def misbehave(self):
+        time.sleep(0.02)
+
+
+def not_an_optimizer(params):
+    return 3
+
+
+class Witness(nn.Module):
+    """Appends the sum of every batch that it is trained on to the list `seen`, and its first weights to `starts`."""
+
+    seen: list[float] = []  # noqa: RUF012
+    starts: list[torch.Tensor] = []  # noqa: RUF012
+
+    def __init__(self, features, outputs):
+        super().__init__()
+        self.layer = nn.Linear(features, outputs)
+        self.starts.append(self.layer.weight.detach().clone())
+
+    def forward(self, x):
+        if torch.is_grad_enabled():
+            self.seen.append(float(x.double().sum()))
+        return self.layer(x)

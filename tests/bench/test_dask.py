@@ -1,0 +1,73 @@
+"""The same driver on a real cluster: a scheduler and two workers on loopback, one of them killed in mid-run."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from cmalight import bench
+from tests.bench.common import ROOT, contents, finished, spec, start, toml
+from tests.bench.test_runner import wait_for
+
+pytest.importorskip("distributed")
+MODULE = "tests.bench.solvers"
+SLOW = [{"solver": f"{MODULE}:Slow", "name": name} for name in ("slow", "as slow")]
+CHANGES = {"solvers": [*SLOW, "cmalight", f"{MODULE}:Raises"], "seeds": 2, "max_epochs": 60}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """Its address, and its two workers, each a process without a nanny."""
+    port = free_port()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    log = (tmp_path / "cluster.log").open("w")
+    options = {"stdout": log, "stderr": log, "env": environment, "cwd": tmp_path}
+    scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", str(port)]
+    worker = [
+        *(sys.executable, "-m", "distributed.cli.dask_worker", f"tcp://127.0.0.1:{port}", "--no-nanny"),
+        *("--nthreads", "1", "--no-dashboard", "--local-directory", str(tmp_path)),
+    ]
+    processes = [subprocess.Popen([*scheduler, "--no-dashboard"], **options)]
+    processes += [subprocess.Popen(worker, **options) for _ in range(2)]
+    yield f"dask://127.0.0.1:{port}", processes[1:]
+    for process in processes:
+        process.kill()
+        process.wait()
+    log.close()
+
+
+@pytest.mark.slow
+def test_a_worker_killed_in_mid_run_changes_no_result(cluster, tmp_path):
+    address, workers = cluster
+    path, out = toml(tmp_path / "spec.toml", **CHANGES), tmp_path / "out"
+    process = start("run", path, "--out", out, "--executor", address)
+    wait_for(lambda: (out / "runs").exists() and len(bench.status(out).running) == 2)  # one on each worker
+    workers[0].send_signal(signal.SIGKILL)
+    code, stdout, stderr = finished(process)
+    assert code == 0, stderr
+    assert "8 of 8 runs recorded (6 done, 2 failed)" in stdout
+    local = tmp_path / "local"
+    bench.run(spec(**CHANGES), local, workers=2)
+
+    def figures(folder):
+        return {k: (c["status"], c.get("final_loss"), c["epochs"]) for k, c in contents(folder).items()}
+
+    assert figures(out) == figures(local)
+
+
+@pytest.mark.slow
+def test_no_scheduler_is_one_line(tmp_path, monkeypatch):
+    from cmalight.bench import executors
+
+    monkeypatch.setattr(executors, "_CONNECT_SECONDS", 1)
+    with pytest.raises(RuntimeError, match="no Dask scheduler answers at"):
+        bench.run(spec(), tmp_path, executor=f"dask://127.0.0.1:{free_port()}")

@@ -1,0 +1,62 @@
+"""Killed at any moment, nothing is lost, nothing is half written, and the results are as if nothing had been."""
+
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from cmalight import bench
+from tests.bench.common import contents, finished, spec, start, toml
+from tests.bench.test_runner import one_child, wait_for
+
+CHANGES = {"solvers": ["cmalight", "adam", "lbfgs", "ig"], "seeds": 5, "max_epochs": 8, "batch_size": 16}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    assert bench.run(spec(**CHANGES), folder, workers=1).recorded == {"done": 20}
+    return contents(folder)
+
+
+@pytest.mark.slow
+def test_a_driver_killed_twenty_times_ends_with_the_results_of_an_uninterrupted_one(tmp_path, uninterrupted):
+    path, out = toml(tmp_path / "spec.toml", **CHANGES), tmp_path / "out"
+    moments = random.Random(5)
+    counts = [0]
+    for number in range(20):
+        process = start("run", path, "--out", out, "--workers", 1, "--quiet")
+        if number % 4 == 3:  # right after a result, else anywhere from the start on
+            wait_for(lambda: len(contents(out)) > counts[-1] or process.poll() is not None)  # noqa: B023
+            time.sleep(moments.uniform(0, 0.2))
+        else:
+            time.sleep(moments.uniform(0, 5))
+        process.kill()
+        finished(process)
+        counts.append(len(contents(out)))
+    assert counts == sorted(counts)
+    assert counts[-1] > 0
+    code, _, stderr = finished(start("run", path, "--out", out, "--workers", 1, "--quiet"))
+    assert (code, "Traceback" in stderr) == (0, False)
+    assert contents(out) == uninterrupted
+    assert [file.name for file in (out / "runs").iterdir() if file.suffix != ".json"] == []
+    assert not (out / "damaged").exists()
+
+
+@pytest.mark.slow
+def test_killed_workers_cost_their_own_run_a_second_try_and_change_no_result(tmp_path, uninterrupted):
+    path, out = toml(tmp_path / "spec.toml", **CHANGES), tmp_path / "out"
+    process = start("run", path, "--out", out, "--workers", 2)
+    killed = 0
+    for done in (1, 6, 11):  # never the same run twice: several end between two kills
+        wait_for(lambda: len(contents(out)) >= done)  # noqa: B023
+        for child in one_child(process.pid)[:1]:
+            os.kill(child, signal.SIGKILL)
+            killed += 1
+    code, _, stderr = finished(process)
+    assert code == 0, stderr
+    assert killed == 3
+    assert contents(out) == uninterrupted
+    assert "tried once more" in stderr

@@ -1,0 +1,250 @@
+"""Files that are whole or not there, verified when read, and turned into frames."""
+
+import json
+import os
+
+import pytest
+
+from cmalight.bench import MergeError, ResultError, load, merge, plan
+from cmalight.bench.measuring import COLUMNS
+from cmalight.bench.results import (
+    LaterVersionError,
+    read_result,
+    remove_leftovers,
+    result_path,
+    runs_folder,
+    set_aside,
+    write_atomically,
+    write_result,
+)
+from cmalight.bench.training import Job, train, without_figures
+from tests.bench.common import spec
+
+
+@pytest.fixture
+def folder(tmp_path):
+    runs_folder(tmp_path).mkdir()
+    return tmp_path
+
+
+def result(seed=0, solver="adam", **changes):
+    """A made-up result of a real definition."""
+    (run,) = plan(spec(seeds=[seed], solvers=[solver]))
+    columns = {name: [1.0, 0.5] for name in COLUMNS}
+    columns |= {"epoch": [0, 1], "evaluations": [0, 0], "outcome": ["a", "b"], "test_loss": [None, None]}
+    content = {
+        "key": run.key,
+        "run": run.definition,
+        "status": "done",
+        "error": None,
+        "started": 100.0 + seed,
+        "finished": 101.5 + seed,
+        "seconds": 1.0,
+        "initial_loss": 2.0,
+        "final_loss": 0.75,
+        "evaluations": 0,
+        "epochs": columns,
+        "environment": {"host": "here", "cpu": "x", "cores": 2, "load": 0.1, "versions": {"torch": "2"}},
+        "data_sha256": "d",
+        **changes,
+    }
+    return run.key, content
+
+
+def written(folder, **changes):
+    key, content = result(**changes)
+    return write_result(folder, key, content)
+
+
+def test_a_result_comes_back_as_it_went(folder):
+    key, content = result()
+    path = write_result(folder, key, content)
+    assert path == result_path(folder, key)
+    assert read_result(path) == content
+    assert [p.name for p in runs_folder(folder).iterdir()] == [f"{key}.json"]
+
+
+def test_a_number_that_is_not_finite_becomes_null(folder):
+    path = written(folder, evaluations=float("inf"))
+    assert read_result(path)["evaluations"] is None
+    assert "Infinity" not in path.read_text()
+
+
+@pytest.mark.parametrize("keep", [0, 1, 20, -30, -3])
+def test_a_file_that_was_cut_off_is_damaged(folder, keep):
+    path = written(folder)
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(ResultError, match="damaged"):
+        read_result(path)
+
+
+def test_a_changed_digit_is_noticed(folder):
+    path = written(folder)
+    path.write_text(path.read_text().replace("0.75", "0.25"))
+    with pytest.raises(ResultError, match="checksum"):
+        read_result(path)
+
+
+@pytest.mark.parametrize("text", ["[]", "3", '{"format": "other"}', "[" * 100_000, "\x00"])
+def test_what_is_no_result_is_refused(folder, text):
+    path = written(folder)
+    path.write_text(text)
+    with pytest.raises(ResultError):
+        read_result(path)
+
+
+def test_a_file_under_a_wrong_name_is_not_trusted(folder):
+    path = written(folder)
+    other = path.with_name("0" * 40 + ".json")
+    path.rename(other)
+    with pytest.raises(ResultError, match="another run"):
+        read_result(other)
+
+
+def test_a_file_that_a_tool_laid_out_anew_is_still_good(folder):
+    path = written(folder)
+    path.write_text(json.dumps(json.loads(path.read_text()), indent=2))
+    assert read_result(path)["final_loss"] == 0.75
+
+
+def test_a_later_version_is_refused_with_advice(folder):
+    path = written(folder)
+    path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
+    with pytest.raises(LaterVersionError, match="update cmalight"):
+        read_result(path)
+    with pytest.raises(LaterVersionError):
+        load(folder)
+
+
+def test_a_write_that_fails_leaves_what_was_there(folder, monkeypatch):
+    path = written(folder)
+    before = path.read_bytes()
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == before
+    assert list(runs_folder(folder).iterdir()) == [path]
+
+
+def test_leftovers_of_a_killed_driver_go_and_results_stay(folder):
+    path = written(folder)
+    (runs_folder(folder) / ".x.json.123.tmp").write_text("half")
+    remove_leftovers(folder)
+    assert list(runs_folder(folder).iterdir()) == [path]
+
+
+def test_damaged_files_are_set_aside_under_names_of_their_own(folder):
+    places = set()
+    for _ in range(2):
+        places.add(set_aside(written(folder)))
+    assert len(places) == 2
+    assert all(place.parent == folder / "damaged" for place in places)
+
+
+def test_frames_have_a_row_a_run_and_a_row_an_epoch(folder):
+    for seed in range(3):
+        written(folder, seed=seed)
+    runs, epochs = load(folder)
+    assert (len(runs), len(epochs)) == (3, 6)
+    assert sorted(runs["seed"]) == [0, 1, 2]
+    assert set(runs["best_loss"]) == {0.5}
+    assert list(epochs.columns) == ["key", *COLUMNS]
+    joined = epochs.merge(runs[["key", "seed", "solver"]], on="key")
+    assert len(joined) == 6
+    assert epochs["test_loss"].isna().all()
+
+
+def test_an_empty_folder_gives_empty_frames(folder):
+    runs, epochs = load(folder)
+    assert (len(runs), len(epochs)) == (0, 0)
+    assert "final_loss" in runs
+    assert "train_loss" in epochs
+
+
+def test_a_folder_without_results_is_refused(tmp_path):
+    with pytest.raises(ResultError, match="not a results folder"):
+        load(tmp_path)
+
+
+def test_a_failed_run_has_no_figures_in_the_frame(folder):
+    (run,) = plan(spec())
+    write_result(folder, run.key, without_figures(Job(run.key, run.source, run.definition), "crashed", "it was killed"))
+    runs = load(folder).runs
+    assert (runs["status"][0], runs["error"][0]) == ("crashed", "it was killed")
+    assert runs[["final_loss", "best_loss", "seconds"]].isna().all(axis=None)
+
+
+def test_a_damaged_file_is_named_and_left_out(folder, caplog):
+    written(folder)
+    bad = written(folder, seed=1)
+    bad.write_text("{")
+    assert len(load(folder).runs) == 1
+    assert str(bad) in caplog.text
+
+
+def test_results_say_when_runs_shared_a_machine(folder):
+    for seed in range(2):  # 100.0 to 101.5 and 101.0 to 102.5
+        written(folder, seed=seed)
+    results = load(folder)
+    assert list(results.runs["neighbours"]) == [1, 1]
+    assert any("2 of 2 runs shared their machine" in note for note in results.notes)
+
+
+def test_runs_that_had_the_machine_to_themselves_need_no_note(folder):
+    for seed in (0, 10):
+        written(folder, seed=seed)
+    results = load(folder)
+    assert list(results.runs["neighbours"]) == [0, 0]
+    assert results.notes == []
+
+
+def test_results_say_when_solvers_ran_on_different_machines(folder):
+    written(folder)
+    elsewhere = {"host": "there", "cpu": "y", "cores": 2, "load": 5.0, "versions": {}}
+    written(folder, solver="sgd", environment=elsewhere)
+    notes = " ".join(load(folder).notes)
+    assert "different machines" in notes
+    assert "different processors" in notes
+    assert "more work than cores" in notes
+
+
+def test_merging_joins_and_keeps_equal_results_once(tmp_path):
+    for name, seeds in (("a", (0, 1)), ("b", (1, 2))):
+        runs_folder(tmp_path / name).mkdir(parents=True)
+        for seed in seeds:
+            written(tmp_path / name, seed=seed)
+    assert merge([tmp_path / "a", tmp_path / "b"], tmp_path / "out") == 3
+    assert sorted(load(tmp_path / "out").runs["seed"]) == [0, 1, 2]
+    assert merge([tmp_path / "a"], tmp_path / "out") == 3
+
+
+@pytest.mark.parametrize("changes", [{"final_loss": 0.1}, {"status": "failed"}, {"seconds": 3.0}])
+def test_merging_refuses_two_results_of_one_run(tmp_path, changes):
+    for name, other in (("a", {}), ("b", changes)):
+        runs_folder(tmp_path / name).mkdir(parents=True)
+        written(tmp_path / name, seed=7)
+        written(tmp_path / name, **other)
+    with pytest.raises(MergeError, match="different results of one run"):
+        merge([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
+    assert list(runs_folder(tmp_path / "out").iterdir()) == []
+
+
+def test_merging_refuses_results_on_different_data(tmp_path):
+    for name, digest in (("a", "d"), ("b", "e")):
+        runs_folder(tmp_path / name).mkdir(parents=True)
+        written(tmp_path / name, seed=ord(name), data_sha256=digest)
+    with pytest.raises(MergeError, match="different data"):
+        merge([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
+
+
+def test_merging_leaves_damaged_files_out_and_names_them(tmp_path, caplog):
+    runs_folder(tmp_path / "a").mkdir(parents=True)
+    written(tmp_path / "a").write_text("{")
+    assert merge([tmp_path / "a"], tmp_path / "out") == 0
+    assert "damaged" in caplog.text
+
+
+def test_a_real_result_survives_the_file(folder):
+    (run,) = plan(spec())
+    content = train(Job(run.key, run.source, run.definition), lambda told: None)
+    assert read_result(write_result(folder, run.key, content))["final_loss"] == content["final_loss"]

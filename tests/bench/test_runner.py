@@ -1,0 +1,283 @@
+"""The driver with real processes: what goes wrong costs its own run, and nothing runs twice."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cmalight import bench
+from cmalight.bench import board, display, results, runner, supervise
+from cmalight.bench.lock import acquired
+from cmalight.bench.training import Told
+from tests.bench.common import ROOT, contents, finished, spec, start, toml
+
+MODULE = "tests.bench.solvers"
+BAD = {
+    "Raises": "failed",
+    "Hangs": "timed_out",
+    "TurnsIntoNaN": "diverged",
+    "EatsMemory": "out_of_memory",
+    "Dies": "crashed",
+    "DiesOnce": "done",
+    "Prints": "done",
+}
+
+
+@pytest.fixture(scope="module")
+def bad_company(tmp_path_factory):
+    """All the solvers that misbehave between two that do not."""
+    folder = tmp_path_factory.mktemp("bad")
+    os.environ["CMALIGHT_TEST_FLAG"] = str(folder / "flag")
+    solvers = ["adam", *(f"{MODULE}:{name}" for name in BAD), "sgd"]
+    chosen = spec(solvers=solvers, wall_limit=5.0, memory_limit=300.0)
+    summary = bench.run(chosen, folder / "out", workers=2)
+    return folder / "out", chosen, summary
+
+
+@pytest.mark.slow
+def test_each_misfortune_is_recorded_as_what_it_is_and_the_rest_goes_on(bad_company):
+    folder, _, summary = bad_company
+    assert summary.is_complete
+    runs = bench.load(folder).runs.set_index("solver")
+    assert dict(runs["status"]) == {"adam": "done", "sgd": "done", **{f"{MODULE}:{k}": v for k, v in BAD.items()}}
+    failed = runs[runs["status"] != "done"]
+    assert failed[["final_loss", "best_loss"]].isna().all(axis=None)
+    assert failed["error"].str.len().min() > 5
+    assert "divided by zero" in failed.loc[f"{MODULE}:Raises", "error"]
+    assert "killed after" in failed.loc[f"{MODULE}:Hangs", "error"]
+    assert "SIGKILL" in failed.loc[f"{MODULE}:Dies", "error"]
+
+
+@pytest.mark.slow
+def test_a_crash_is_tried_once_more(bad_company):
+    runs = bench.load(bad_company[0]).runs.set_index("solver")
+    assert runs.loc[f"{MODULE}:Dies", "attempts"] == runs.loc[f"{MODULE}:DiesOnce", "attempts"] == 2
+    assert runs.loc["adam", "attempts"] == 1
+
+
+@pytest.mark.slow
+def test_nothing_that_is_recorded_runs_again(bad_company, monkeypatch):
+    folder, chosen, summary = bad_company
+    before = {path: path.read_bytes() for path in results.runs_folder(folder).iterdir()}
+    monkeypatch.setattr(runner, "opened", None)  # no executor may be needed
+    again = bench.run(chosen, folder)
+    assert (again.reused, again.recorded) == (len(before), summary.recorded)
+    assert {path: path.read_bytes() for path in results.runs_folder(folder).iterdir()} == before
+
+
+@pytest.mark.slow
+def test_a_damaged_file_is_named_set_aside_and_run_again(tmp_path, caplog):
+    chosen = spec(solvers=["adam", "sgd"])
+    bench.run(chosen, tmp_path, workers=1)
+    good = contents(tmp_path)
+    damaged = next(results.runs_folder(tmp_path).glob("*.json"))
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    summary = bench.run(chosen, tmp_path, workers=1)
+    assert (summary.reused, summary.is_complete) == (1, True)
+    assert contents(tmp_path) == good
+    assert str(damaged) in caplog.text
+    assert len(list((tmp_path / "damaged").iterdir())) == 1
+
+
+@pytest.mark.slow
+def test_data_that_cannot_be_had_leaves_its_runs_for_later(tmp_path, monkeypatch):
+    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "mine.toml").write_text('[dataset]\nfile = "mine.csv"\ntarget = "y"\ntask = "regression"\n')
+    chosen = spec(datasets=["diabetes", str(tmp_path / "mine.toml")])
+    summary = bench.run(chosen, tmp_path / "out", workers=1)
+    assert (summary.recorded, summary.is_complete) == ({"done": 1}, False)
+    assert list(summary.without_data) == ["mine"]
+
+
+def test_two_drivers_on_one_folder_the_second_says_so_and_stops(tmp_path):
+    path = toml(tmp_path / "spec.toml")
+    out = tmp_path / "out"
+    out.mkdir()
+    with acquired(out):
+        code, stdout, stderr = finished(start("run", path, "--out", out))
+        assert (code, stdout) == (2, "")
+        assert stderr.count("\n") == 1
+        assert f"is in use by process {os.getpid()}" in stderr
+    with acquired(out):
+        pass
+
+
+def test_a_lock_of_another_machine_counts_while_it_moves(tmp_path, caplog):
+    lock = tmp_path / "lock"
+    lock.write_text(json.dumps({"pid": 1, "host": "elsewhere", "since": "today"}))
+    with pytest.raises(bench.FolderInUseError, match="process 1 on elsewhere"), acquired(tmp_path):
+        pass
+    long_ago = time.time() - 3600
+    os.utime(lock, (long_ago, long_ago))
+    with acquired(tmp_path):
+        assert "going on where it stopped" in caplog.text
+
+
+def one_child(pid):
+    """The processes that train for the driver `pid`."""
+    done = subprocess.run(["pgrep", "-P", str(pid), "-f", "cmalight.bench.child"], capture_output=True, text=True)
+    return [int(line) for line in done.stdout.split()]
+
+
+def wait_for(condition, seconds=120):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.05)
+    raise AssertionError("waited in vain")
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_is_finished_ends_the_workers_and_exits_130(tmp_path):
+    path = toml(tmp_path / "spec.toml", solvers=["adam", f"{MODULE}:Hangs", "sgd"])
+    out = tmp_path / "out"
+    process = start("run", path, "--out", out, "--workers", 1)
+    wait_for(lambda: len(contents(out)) == 1)
+    (child,) = wait_for(lambda: one_child(process.pid))
+    status = bench.status(out)
+    assert status.driver.pid == process.pid
+    assert status.recorded == {"done": 1}
+    process.send_signal(signal.SIGINT)
+    code, _, stderr = finished(process)
+    assert (code, stderr.strip()) == (130, "cmalight: interrupted")
+    assert len(contents(out)) == 1
+    wait_for(lambda: not Path(f"/proc/{child}").exists())
+    assert bench.status(out).driver is None
+
+
+@pytest.mark.slow
+def test_a_killed_driver_takes_its_workers_along(tmp_path):
+    path = toml(tmp_path / "spec.toml", solvers=[f"{MODULE}:Hangs"])
+    process = start("run", path, "--out", tmp_path / "out", "--workers", 1)
+    (child,) = wait_for(lambda: one_child(process.pid))
+    process.kill()
+    finished(process)
+    wait_for(lambda: not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text().split()[2])
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_for_a_while_loses_nothing(tmp_path, monkeypatch, caplog):
+    write, failures = runner.write_result, []
+
+    def full(folder, key, content):
+        if len(failures) < 3:
+            failures.append(key)
+            raise OSError(28, "No space left on device", str(folder))
+        return write(folder, key, content)
+
+    monkeypatch.setattr(runner, "write_result", full)
+    summary = bench.run(spec(solvers=["adam", "sgd", "ig"]), tmp_path, workers=1)
+    assert (summary.recorded, summary.not_written) == ({"done": 3}, {})
+    assert "kept and tried again" in caplog.text
+    assert len(contents(tmp_path)) == 3
+
+
+def in_a_name_space(script):
+    """A shell script whose mounts are gone when it ends."""
+    try:
+        done = subprocess.run(
+            ["unshare", "--mount", "sh", "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+    except FileNotFoundError:
+        pytest.skip("there is no unshare")
+    if done.returncode == 77 or done.stderr.startswith("unshare"):
+        pytest.skip("a file system can be mounted by root only")
+    return done
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_said_and_the_next_call_goes_on(tmp_path):
+    """A real one: a file system of 64 kB in a mount name space of its own."""
+    path = toml(tmp_path / "spec.toml", solvers=["adam", "sgd", "ig"], max_epochs=150)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = f"{sys.executable} -m cmalight bench run {path} --out {disk}/out --workers 1 --quiet"
+    script = (
+        f"mount -t tmpfs -o size=64k none {disk} || exit 77; {command}; echo first $?; ls {disk}/out/runs | wc -l;"
+        f"mount -o remount,size=10m {disk}; {command}; echo second $?; ls {disk}/out/runs | wc -l;"
+        f"ls -A {disk}/out/runs | grep -c tmp"
+    )
+    done = in_a_name_space(script)
+    first, files_then, second, files_now, leftovers = done.stdout.split("\n")[:5]
+    assert (first, second, leftovers) == ("first 2", "second 0", "0")
+    assert int(files_then) < 3 == int(files_now)
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_folder_that_cannot_be_written_is_one_line_before_anything_runs(tmp_path):
+    """A real one: a file system that is mounted for reading only."""
+    path = toml(tmp_path / "spec.toml")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    done = in_a_name_space(
+        f"mount -t tmpfs none {disk} || exit 77; mkdir -p {disk}/out/runs; mount -o remount,ro {disk} || exit 77;"
+        f"{sys.executable} -m cmalight bench run {path} --out {disk}/out"
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert "Read-only file system" in done.stderr
+
+
+def test_an_unknown_executor_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="did you mean 'local'"):
+        bench.run(spec(), tmp_path, executor="lokal")
+
+
+def test_the_table_shows_what_is_running_and_what_failed():
+    from rich.console import Console
+
+    runs = bench.plan(spec(solvers=["adam", "sgd", "ig"]))
+    seen = board.Board(runs, 2, 10.0)
+    seen.hear(Told(runs[0].key, 7, 0.125, 3.0))
+    seen.record("failed", 2.0)
+    console = Console(width=120, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    console.print(display.drawing(seen.view(), ["diabetes 1x5 seed 0 sgd: failed: it raised"]))
+    console.file.close()
+    text = console.export_text()
+    assert "1 of 3 runs recorded" in text
+    assert "1 without a figure, 0:02 left" in text
+    assert "adam" in text
+    assert "0.125" in text
+    assert "it raised" in text
+
+
+def test_a_late_word_of_a_run_that_is_over_is_not_shown():
+    runs = bench.plan(spec())
+    seen = board.Board(runs, 1, None)
+    seen.ends(runs[0].key, for_good=True)
+    seen.hear(Told(runs[0].key, 1, None, 0.0))
+    assert seen.view().running == ()
+
+
+def test_plain_lines_where_there_is_no_terminal(caplog):
+    runs = bench.plan(spec())
+    seen = board.Board(runs, 1, None)
+    seen.record("done", 1.0)
+    shown = display.make_display(True)
+    content = {"status": "done", "final_loss": 0.5, "seconds": 1.0, "epochs": {"epoch": [0, 1]}}
+    with caplog.at_level(logging.INFO, logger="cmalight.bench"):
+        shown.recorded(runs[0], content, seen.view())
+    assert "1 of 1, 0:00 left: diabetes 1x5 seed 0 adam: loss 0.5 after 2 epochs and 1.0 s" in caplog.text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(None, "unknown"), (5, "0:05"), (3661, "1:01:01"), (90000, "1 d 01 h")])
+def test_durations_read_well(seconds, text):
+    assert board.duration(seconds) == text
+
+
+def test_why_a_process_ended():
+    assert supervise._cause(-11) == "killed by SIGSEGV"
+    assert supervise._cause(3) == "exit code 3"

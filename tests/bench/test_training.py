@@ -1,0 +1,154 @@
+"""One run: every solver of a cell gets the same start, batches, clock and measurements."""
+
+import math
+import time
+
+import pytest
+import torch
+
+from cmalight.bench import plan
+from cmalight.bench.measuring import Measuring
+from cmalight.bench.solvers import SOLVERS
+from cmalight.bench.training import Job, train
+from tests.bench.common import spec
+from tests.bench.solvers import Witness
+
+MODULE = "tests.bench.solvers"
+ALL = [*SOLVERS, f"{MODULE}:Slow"]
+
+
+def trained(changed, report=lambda told: None):
+    return [train(Job(run.key, run.source, run.definition), report) for run in plan(changed)]
+
+
+def test_every_solver_runs_and_starts_from_the_same_loss():
+    results = trained(spec(solvers=ALL))
+    assert [(r["status"], r["error"]) for r in results] == [("done", None)] * len(ALL)
+    assert len({r["initial_loss"] for r in results}) == 1
+    assert all(len(r["epochs"]["epoch"]) == 2 and r["ended_by"] == "max_epochs" for r in results)
+    assert len({r["data_sha256"] for r in results}) == 1
+
+
+def test_the_solvers_of_a_cell_see_the_same_weights_and_the_same_batches_in_the_same_order():
+    Witness.seen.clear()
+    Witness.starts.clear()
+    mini_batch = [name for name in SOLVERS if name != "lbfgs"]
+    seen = {}
+    for name in mini_batch:
+        before = len(Witness.seen)
+        trained(spec(networks=[f"{MODULE}:Witness"], solvers=[name], max_epochs=1, batch_size=32))
+        seen[name] = Witness.seen[before:]
+    assert len(seen["sgd"]) == math.ceil(331 / 32)
+    for name, batches in seen.items():
+        broken_off = name.startswith("cmalight")  # by the watchdog, when an epoch cannot succeed any more
+        assert batches == (seen["sgd"][: len(batches)] if broken_off else seen["sgd"])
+        assert batches
+    starts = [weights for weights in Witness.starts if weights.device.type == "cpu"]
+    assert all(torch.equal(weights, starts[0]) for weights in starts)
+
+
+def test_another_seed_is_another_start_and_another_order():
+    Witness.seen.clear()
+    one, other = trained(spec(networks=[f"{MODULE}:Witness"], solvers=["sgd"], seeds=2, max_epochs=1, batch_size=32))
+    assert one["initial_loss"] != other["initial_loss"]
+    half = len(Witness.seen) // 2
+    assert Witness.seen[:half] != Witness.seen[half:]
+
+
+def test_lbfgs_sees_all_samples_at_once():
+    Witness.seen.clear()
+    trained(spec(networks=[f"{MODULE}:Witness"], solvers=["lbfgs"], max_epochs=1))
+    assert len(set(Witness.seen)) == 1
+
+
+def test_a_time_limit_stops_lbfgs_within_its_step():
+    """One step may evaluate a thousand times; the clock is looked at before each."""
+    options = {"max_iter": 10**6, "max_eval": 10**9, "tolerance_grad": 0.0, "tolerance_change": 0.0, "lr": 1e-9}
+    (result,) = trained(spec(solvers=[{"solver": "lbfgs", "options": options}], max_epochs=None, time_limit=0.2))
+    assert (result["status"], result["ended_by"]) == ("done", "time_limit")
+
+
+def test_measuring_is_off_the_training_clock(monkeypatch):
+    now = Measuring.now
+
+    def slowly(self):
+        time.sleep(0.1)
+        return now(self)
+
+    monkeypatch.setattr(Measuring, "now", slowly)
+    (result,) = trained(spec(max_epochs=5))
+    wall = result["finished"] - result["started"]
+    assert wall >= result["seconds"] + 7 * 0.1
+
+
+def test_the_loss_is_measured_at_the_start_at_the_end_and_after_every_nth_epoch():
+    (result,) = trained(spec(max_epochs=5, measure_every=2))
+    measured = [loss is not None for loss in result["epochs"]["train_loss"]]
+    assert measured == [False, True, False, True, False]
+    assert result["final_loss"] < result["initial_loss"]
+    (often,) = trained(spec(max_epochs=5))
+    assert often["final_loss"] == result["final_loss"] == often["epochs"]["train_loss"][-1]
+
+
+def test_the_loss_is_that_of_the_whole_training_part():
+    from cmalight.data.registry import load_dataset
+
+    (result,) = trained(spec(networks=[f"{MODULE}:Witness"], solvers=["sgd"], max_epochs=1))
+    data = load_dataset("diabetes")
+    torch.manual_seed(0)
+    network = Witness(10, 1)
+    loss = torch.nn.functional.mse_loss(network(data.x_train), data.y_train)
+    assert result["initial_loss"] == pytest.approx(loss.item(), rel=1e-6)
+
+
+def test_classes_are_trained_by_cross_entropy_and_tested_by_accuracy():
+    adam = {"solver": "adam", "options": {"lr": 0.05}}
+    (result,) = trained(spec(datasets=["wine"], solvers=[adam], measure_test=True, max_epochs=30, batch_size=16))
+    assert result["initial_loss"] == pytest.approx(math.log(3), abs=0.4)
+    assert 0.5 < result["final_test_accuracy"] <= 1
+    assert len([v for v in result["epochs"]["test_accuracy"] if v is not None]) == 30
+
+
+def test_a_schedule_free_solver_is_judged_at_its_average():
+    (result,) = trained(spec(solvers=["schedule-free-adamw"], max_epochs=20))
+    assert result["status"] == "done"
+    assert result["final_loss"] < result["initial_loss"]
+
+
+@pytest.mark.parametrize(
+    ("solver", "status", "words"),
+    [
+        ("Raises", "failed", "the solver divided by zero"),
+        ("Exits", "failed", "the solver has had enough"),
+        ("not_an_optimizer", "failed", "gave a int"),
+        ("TurnsIntoNaN", "diverged", "not finite"),
+        ("EatsMemory", "out_of_memory", ""),
+    ],
+)
+def test_what_goes_wrong_is_recorded_and_never_as_a_number(solver, status, words):
+    (result,) = trained(spec(solvers=[f"{MODULE}:{solver}"], memory_limit=300, max_epochs=3))
+    assert result["status"] == status
+    assert words in result["error"]["message"]
+    assert "final_loss" not in result
+
+
+def test_a_loss_that_exploded_is_no_figure():
+    options = {"lr": 30.0}
+    (result,) = trained(spec(networks=[f"{MODULE}:Witness"], solvers=[{"solver": "sgd", "options": options}]))
+    assert result["status"] == "diverged"
+    assert "final_loss" not in result
+
+
+def test_a_run_says_where_it_ran():
+    (result,) = trained(spec())
+    environment = result["environment"]
+    assert {"host", "cpu", "cores", "threads", "concurrency", "load", "versions", "load_at_the_end"} <= set(environment)
+    assert environment["versions"]["torch"] == torch.__version__
+    assert torch.get_num_threads() == environment["threads"] == 1
+
+
+def test_a_run_reports_every_epoch():
+    told = []
+    trained(spec(max_epochs=3), told.append)
+    assert [one.epoch for one in told] == [0, 1, 2]
+    assert all(one.loss > 0 for one in told)
