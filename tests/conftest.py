@@ -1,8 +1,12 @@
 """One torch thread per test process, since the run uses every core; and examples that are the same on every run."""
 
+import signal
+
 import torch
 from hypothesis import settings
 
 torch.set_num_threads(1)
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+# A run in the background inherits an ignored Ctrl-C, which the tests of Ctrl-C, and their processes, would inherit too.
+signal.signal(signal.SIGINT, signal.default_int_handler)

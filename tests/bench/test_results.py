@@ -3,6 +3,7 @@
 import json
 import os
 
+import pandas
 import pytest
 
 from cmalight.bench import MergeError, ResultError, load, merge, plan
@@ -248,3 +249,16 @@ def test_a_real_result_survives_the_file(folder):
     (run,) = plan(spec())
     content = train(Job(run.key, run.source, run.definition), lambda told: None)
     assert read_result(write_result(folder, run.key, content))["final_loss"] == content["final_loss"]
+
+
+def test_runs_of_a_changed_spec_can_be_told_apart():
+    from cmalight.bench.frames import _notes, _row
+
+    def content(lr):
+        solver = {"solver": "adam", "name": "adam", "options": {"lr": lr}}
+        run = {"dataset": "wine", "network": {"name": "1x50"}, "seed": 0, "solver": solver}
+        return {"key": str(lr), "status": "failed", "run": run, "environment": {}, "epochs": {}}
+
+    runs = pandas.DataFrame([{**_row(content(lr)), "neighbours": 0} for lr in (0.1, 0.01)])
+    assert list(runs["solver_options"]) == ['{"lr": 0.1}', '{"lr": 0.01}']
+    assert any("2 runs share data set, network, seed and solver" in note for note in _notes(runs))

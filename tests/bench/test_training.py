@@ -152,3 +152,14 @@ def test_a_run_reports_every_epoch():
     trained(spec(max_epochs=3), told.append)
     assert [one.epoch for one in told] == [0, 1, 2]
     assert all(one.loss > 0 for one in told)
+
+
+def test_a_users_solver_is_followed_by_a_process_of_its_own():
+    from cmalight.bench.supervise import _runs_own_code
+
+    def definition(solver, network="1x50"):
+        return {"solver": {"solver": solver}, "network": {"network": network}}
+
+    assert not _runs_own_code(definition("adam", "paper:1x50"))
+    assert _runs_own_code(definition("mine:Solver"))
+    assert _runs_own_code(definition("adam", "mine:network"))

@@ -90,7 +90,7 @@ def test_ctrl_c_keeps_what_is_finished_and_exits_130(houses, tmp_path):
     assert "Traceback" not in stderr
     records = [json.loads(line) for line in (tmp_path / "h.jsonl").read_text().splitlines()]
     assert [record["epoch"] for record in records] == list(range(len(records)))
-    assert len(records) > 3
+    assert len(records) >= 3
     code, stdout, stderr = run("predict", "model.pt", houses, cwd=tmp_path)
     assert (code, stderr, stdout.count("\n")) == (0, "", 81)
     assert {path.name for path in tmp_path.iterdir()} == {"houses.csv", "model.pt", "h.jsonl"}

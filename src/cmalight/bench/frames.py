@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("cmalight.bench")
 _TEXT_COLUMNS = ("outcome",)
-_RULES = ("time_limit", "max_epochs", "batch_size", "order", "measure_every", "threads")
+_RULES = ("time_limit", "max_epochs", "batch_size", "order", "measure_every", "threads", "split_seed", "test_share")
+_CELL = ["dataset", "network", "seed", "solver"]
 _FIGURES = ("seconds", "initial_loss", "final_loss", "final_test_loss", "final_test_accuracy", "evaluations")
 _PLACE = ("host", "cpu", "cores", "concurrency", "load")
 
@@ -84,6 +86,8 @@ def _row(content: Plain) -> Plain:
         "network": network.get("name"),
         "seed": run.get("seed"),
         "solver": solver.get("name"),
+        "solver_options": json.dumps(solver.get("options") or {}, sort_keys=True),
+        "network_options": json.dumps(network.get("options") or {}, sort_keys=True),
         "status": content["status"],
         "ended_by": content.get("ended_by"),
         "error": error.get("message"),
@@ -138,6 +142,12 @@ def _neighbours(runs: pandas.DataFrame) -> Any:
 
 
 def _notes(runs: pandas.DataFrame) -> Iterator[str]:
+    twice = int(runs.duplicated(_CELL, keep=False).sum())
+    if twice:
+        yield (
+            f"{twice} runs share data set, network, seed and solver under different rules or options: "
+            "choose among them by solver_options, network_options, time_limit, ..."
+        )
     timed = runs[runs["status"] == "done"]
     shared = int((timed["neighbours"] > 0).sum())
     if shared:

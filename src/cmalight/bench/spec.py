@@ -162,7 +162,7 @@ def _check(spec: Spec) -> None:
         if not is_good(value):
             raise SpecError(f"Invalid {key} value: {value!r}; expected {expected}")
     for solver in spec.solvers:
-        if solver.full_batch not in (None, True, False):
+        if not (solver.full_batch is None or isinstance(solver.full_batch, bool)):
             raise SpecError(f"Invalid full_batch value: {solver.full_batch!r}; expected true or false")
     entries: list[Solver | Network] = [*spec.solvers, *spec.networks]
     for entry in entries:

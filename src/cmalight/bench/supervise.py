@@ -86,6 +86,14 @@ class Child:
         return not self._ended and self._process.poll() is None and self.threads == job.definition["threads"]
 
     def run(self, job: Job, report: Report) -> Plain:
+        """The run's result. A child that was left in mid-run would answer the next job with it, so it is ended."""
+        try:
+            return self._run(job, report)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _run(self, job: Job, report: Report) -> Plain:
         begun = time.time()
         self._errors.seek(0)  # the child shares the position
         self._errors.truncate()
@@ -101,7 +109,7 @@ class Child:
             if message is None:
                 return self._crashed(job, begun)
             if "content" in message:
-                return self._finished(message["content"])
+                return self._finished(job, message["content"])
             if "ready" in message:
                 self._started = True
                 deadline = time.monotonic() + _LOADING_SECONDS
@@ -114,9 +122,9 @@ class Child:
         seconds = time.time() - begun
         return without_figures(job, TIMED_OUT, f"it did not end, and was killed after {seconds:.0f} s", started=begun)
 
-    def _finished(self, content: Plain) -> Plain:
-        """What went wrong in a run may have left something behind: the next one gets a new process."""
-        if content["status"] not in (DONE, DIVERGED):
+    def _finished(self, job: Job, content: Plain) -> Plain:
+        """What went wrong in a run, or a user's own code, may have left something behind: the next one is apart."""
+        if content["status"] not in (DONE, DIVERGED) or _runs_own_code(job.definition):
             self.kill()
         return content
 
@@ -180,3 +188,9 @@ def _cause(code: int | None) -> str:
         name = f"signal {-code}"
     hint = ", perhaps because the machine ran out of memory" if name == "SIGKILL" else ""
     return f"killed by {name}{hint}"
+
+
+def _runs_own_code(definition: Plain) -> bool:
+    """Whether the solver or the network is a user's `module:callable`."""
+    network = definition["network"]["network"]
+    return ":" in definition["solver"]["solver"] or (":" in network and not network.startswith("paper:"))

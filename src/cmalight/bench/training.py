@@ -20,7 +20,7 @@ from cmalight.bench.networks import build_network
 from cmalight.bench.solvers import make_optimizer
 from cmalight.bench.spec import Network, Plain, Solver
 from cmalight.data.batches import TensorBatches
-from cmalight.data.registry import DataError, DataSplit, load_dataset
+from cmalight.data.registry import DataSplit, load_dataset
 from cmalight.training import FitResult, Status, fit
 
 DONE, DIVERGED, FAILED, CRASHED = "done", "diverged", "failed", "crashed"
@@ -29,7 +29,7 @@ STATUSES = (DONE, DIVERGED, FAILED, CRASHED, TIMED_OUT, OUT_OF_MEMORY)
 
 _TRACEBACK_LINES = 30
 _ABSURD = 1e6  # times the loss at the start, or times 1 where that is smaller
-_OUT_OF_MEMORY_WORDS = ("can't allocate memory", "not enough memory", "out of memory", "Cannot allocate memory")
+_OUT_OF_MEMORY_WORDS = ("allocate memory", "not enough memory", "out of memory", "bad_alloc")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def train(job: Job, report: Report, begins: Callable[[], object] = lambda: None)
     figures: Plain
     try:
         data = _data(job.source, run["split_seed"], run["test_share"])
-    except (DataError, ImportError, OSError) as error:
+    except Exception as error:  # whatever is wrong with the data, it is not the solver's fault
         figures = {"status": NO_DATA, "error": describe(error)}
     else:
         begins()
