@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
@@ -16,7 +17,10 @@ def main() -> None:
             raise
         sys.stderr.write('cmalight: error: the command needs more than the library: pip install "cmalight[cli]"\n')
         sys.exit(2)
-    command(prog_name="cmalight")
+    try:
+        command(prog_name="cmalight")
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a late Ctrl-C has nothing left to interrupt
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import errno
 import functools
 import logging
 import os
-import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -53,7 +52,6 @@ def one_line_errors(run: Callable[..., Any]) -> Callable[..., Any]:
                 error.show()
                 sys.exit(WRONG_USE)
             except (click.Abort, KeyboardInterrupt):
-                signal.signal(signal.SIGINT, signal.SIG_IGN)  # one is enough: nothing is left to interrupt
                 _say("interrupted")
                 sys.exit(INTERRUPTED)
             except Exception as error:
