@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from cmalight.control import Outcome
     from cmalight.data.batches import TensorBatches
     from cmalight.objective import Objective
-    from cmalight.optim import CMA, IG, CMALight, Epoch, EpochReport
+    from cmalight.optim import CMA, IG, CMALight, Controlled, Epoch, EpochReport
     from cmalight.training import FitResult, History, Status, fit
 
 __version__ = "0.1.0"
@@ -18,6 +18,7 @@ __all__ = [
     "CMA",
     "IG",
     "CMALight",
+    "Controlled",
     "Epoch",
     "EpochReport",
     "FitResult",
@@ -35,6 +36,7 @@ _HOMES = {
     "CMA": "cmalight.optim",
     "IG": "cmalight.optim",
     "CMALight": "cmalight.optim",
+    "Controlled": "cmalight.optim",
     "Epoch": "cmalight.optim",
     "EpochReport": "cmalight.optim",
     "FitResult": "cmalight.training",

@@ -38,6 +38,12 @@ class Outcome(Enum):
     DIVERGED = (5, "not finite: epoch undone, step size shrunk")
     NO_STEP = (5, "no step was taken: nothing to judge")
     UNCONTROLLED = (5, "taken as it came, step size decayed")
+    # The tolerant watchdog's (docs/controlled.md).
+    NEW_BEST = (35, "accepted: lowest loss so far, step size grown")
+    STAGNATED = (36, "accepted: no lower loss for some epochs, step size shrunk")
+    TOLERATED = (37, "accepted: not the lowest loss, but close to it")
+    CERTIFIED = (39, "accepted: the true loss fell, though the epoch's own did not")
+    REFUSED = (40, "loss too high: epoch undone, step size shrunk, inner optimizer anew")
 
     def __init__(self, line: int, text: str) -> None:
         self.line = line

@@ -34,10 +34,11 @@ class Source:
     put: Callable[[Any], object]
 
 
-def sources(model: nn.Module, loader: object) -> list[Source]:
+def sources(model: nn.Module | None, loader: object) -> list[Source]:
     """The global generators of torch, Python, NumPy and the model's devices, and those of the model and the loader."""
     seen: set[int] = set()
-    own = [s for owner in model.modules() for s in _own_generators(owner, 1, seen)]
+    modules = () if model is None else model.modules()
+    own = [s for owner in modules for s in _own_generators(owner, 1, seen)]
     own += _own_generators(loader, _DEPTH, seen)
     return [
         Source("torch", torch.get_rng_state, torch.set_rng_state),
@@ -48,8 +49,9 @@ def sources(model: nn.Module, loader: object) -> list[Source]:
     ]
 
 
-def _devices_of(model: nn.Module) -> list[torch.device]:
-    devices = {p.device for p in model.parameters() if p.device.type not in ("cpu", "meta")}
+def _devices_of(model: nn.Module | None) -> list[torch.device]:
+    parameters = () if model is None else model.parameters()
+    devices = {p.device for p in parameters if p.device.type not in ("cpu", "meta")}
     return sorted(devices, key=str)
 
 

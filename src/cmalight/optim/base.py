@@ -18,7 +18,10 @@ from torch.optim.sgd import sgd
 from cmalight import control
 from cmalight.norms import sum_of_squares
 from cmalight.optim.epoch import Epoch
+from cmalight.optim.inner_state import InnerState
 from cmalight.optim.report import EpochReport
+from cmalight.optim.rules import Rule, as_state
+from cmalight.tolerant import Watch
 
 logger = logging.getLogger("cmalight")
 
@@ -37,6 +40,7 @@ _FRESH_STATE: dict[str, float] = {
     "negative_loss_seen": 0,
     "evaluations": 0,
     "evaluations_reported": 0,
+    **as_state(Watch.from_start(UNKNOWN)),
 }
 _STALL_PATIENCE = 30
 
@@ -52,7 +56,7 @@ class EpochOptimizer(Optimizer):
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any], *, maximize: bool = False) -> None:
         if maximize:
-            raise ValueError(_NO_MAXIMIZE)
+            refuse_maximize()
         if defaults["foreach"] and defaults["fused"]:
             raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
         super().__init__(params, {**defaults, "differentiable": False})
@@ -64,14 +68,20 @@ class EpochOptimizer(Optimizer):
 
     def _complete_state(self) -> None:
         """Everything that a fresh, a copied and a loaded optimizer need and torch does not carry along."""
-        for group in self.param_groups:
-            for name, value in self.defaults.items():
+        for group, settings in zip(self.param_groups, self._settings_of_groups(), strict=False):
+            for name, value in settings.items():
                 group.setdefault(name, value)
-        for name, value in _FRESH_STATE.items():
+        for name, value in self._fresh_state().items():
             self._control.setdefault(name, value)
         self._epoch: Epoch | None = None
         self._fused_checked = False
         self._circumstances: tuple[float, ...] | None = None
+
+    def _settings_of_groups(self) -> list[dict[str, Any]]:
+        return [self.defaults] * len(self.param_groups)
+
+    def _fresh_state(self) -> dict[str, float]:
+        return _FRESH_STATE
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
@@ -82,7 +92,7 @@ class EpochOptimizer(Optimizer):
         if self._epoch is not None:
             raise RuntimeError("load_state_dict() was called inside an epoch: leave its `with` block first")
         if any(group.get("maximize") for group in state_dict["param_groups"]):
-            raise ValueError(_NO_MAXIMIZE)
+            refuse_maximize()
         super().load_state_dict(state_dict)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -90,7 +100,7 @@ class EpochOptimizer(Optimizer):
         if getattr(self, "_epoch", None) is not None:
             raise RuntimeError("add_param_group() was called inside an epoch: leave its `with` block first")
         if param_group.get("maximize"):
-            raise ValueError(_NO_MAXIMIZE)
+            refuse_maximize()
         for name in self._shared:
             if param_group.get(name, self.defaults[name]) != self.defaults[name]:
                 raise ValueError(f"{name} belongs to the optimizer, not to a parameter group: pass it as a keyword")
@@ -147,8 +157,12 @@ class EpochOptimizer(Optimizer):
         if closure is not None:
             loss = self._run_closure(closure)
         scale = self._step_scale()
-        if scale is None:
-            return loss
+        if scale is not None:
+            self._inner_step(scale)
+        return loss
+
+    def _inner_step(self, scale: float) -> None:
+        """A plain gradient step, `scale` times as long as `lr` says."""
         for group in self.param_groups:
             if not group["lr"]:
                 continue
@@ -160,11 +174,11 @@ class EpochOptimizer(Optimizer):
                 grads,
                 [],
                 has_sparse_grad=has_sparse_grad,
-                foreach=group["foreach"],
-                fused=group["fused"],
+                foreach=group.get("foreach"),
+                fused=group.get("fused"),
                 grad_scale=getattr(self, "grad_scale", None),
                 found_inf=getattr(self, "found_inf", None),
-                weight_decay=group["weight_decay"],
+                weight_decay=self._weight_decay_of(group),
                 momentum=0.0,
                 lr=group["lr"] * scale,
                 dampening=0.0,
@@ -172,14 +186,13 @@ class EpochOptimizer(Optimizer):
                 maximize=False,
             )
         self._fused_checked = True
-        return loss
 
     def _collect(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> bool:
         has_sparse_grad = False
         for p in group["params"]:
             if p.grad is None or not p.requires_grad:
                 continue
-            if group["fused"] and not self._fused_checked:
+            if group.get("fused") and not self._fused_checked:
                 _device_dtype_check_for_fused(p)
             params.append(p)
             grads.append(p.grad)
@@ -204,16 +217,19 @@ class EpochOptimizer(Optimizer):
     def _take_step(self) -> float | None:
         return 1.0 if self._epoch is None else self._epoch._take_step(getattr(self, "found_inf", None))
 
+    def _rule(self) -> Rule:
+        """By what an epoch is judged."""
+        raise NotImplementedError
+
     def _decide(self, inner: control.InnerCycle, known: control.Known, epoch: Epoch) -> control.Decision:
         """What the epoch leads to; `epoch._f_start()` and `epoch._f_at(alpha)` evaluate the objective."""
-        raise NotImplementedError
-
-    def _decide_early(self, inner: control.InnerCycle, known: control.Known) -> control.Decision:
-        """What an epoch leads to that was ended early; `inner.f_tilde` is then a lower bound."""
-        raise NotImplementedError
+        return self._rule().decide(inner, known, epoch)
 
     def _rejects_early(self) -> bool:
-        return False
+        state = self._control
+        return bool(
+            state.get("early_rejection") and not state["negative_loss_seen"] and self._rule().can_reject_early()
+        )
 
     def _stop_rejecting_early(self) -> None:
         logger.warning("A loss was negative, so half an epoch says nothing of the rest: epochs are not rejected early.")
@@ -249,11 +265,12 @@ class EpochOptimizer(Optimizer):
 
     def _anchor(self, f_0: float, objective: Any) -> None:
         self._control.update(
-            _FRESH_STATE
+            self._fresh_state()
             | {
                 "f_0": f_0,
                 "phi": f_0,
                 "f_current": f_0,
+                **as_state(Watch.from_start(f_0)),
                 "zeta_0": self._zeta(),
                 "samples": getattr(objective, "samples", 0),
                 "evaluations": self._control["evaluations"],
@@ -325,10 +342,22 @@ class EpochOptimizer(Optimizer):
     def _regularisation_terms(self) -> list[tuple[float, Tensor]]:
         """(weight_decay/2, ‖w‖²) of each group: together the function whose gradient is the weight decay."""
         return [
-            (0.5 * group["weight_decay"], sum_of_squares(params))
+            (0.5 * weight_decay, sum_of_squares(params))
             for group in self.param_groups
-            if group["weight_decay"] and (params := _trainable(group))
+            if (weight_decay := self._weight_decay_of(group)) and (params := _trainable(group))
         ]
+
+    def _weight_decay_of(self, group: dict[str, Any]) -> float:
+        """The factor whose half weighs ‖w‖² in the objective."""
+        return float(group["weight_decay"])
+
+    def _inner_state(self) -> InnerState | None:
+        """A copy of what the inner cycle remembers from step to step; a plain gradient step remembers nothing."""
+        return None
+
+    def _wants_probe(self) -> bool:
+        """Whether the first batches should first be used to find a step size."""
+        return False
 
     @property
     def _control(self) -> dict[str, Any]:
@@ -340,7 +369,7 @@ class EpochOptimizer(Optimizer):
     def _describe_circumstances(self, model: nn.Module | None) -> tuple[float, ...]:
         """What a known f(w^k) depends on: changes of any weight of the model show in its version counter."""
         weights = self._parameters() if model is None else model.parameters()
-        return (*(group["weight_decay"] for group in self.param_groups), *(p._version for p in weights))
+        return (*map(self._weight_decay_of, self.param_groups), *(p._version for p in weights))
 
     def _zeta(self) -> float:
         return float(max(group["lr"] for group in self.param_groups))
@@ -355,7 +384,10 @@ class EpochOptimizer(Optimizer):
             group["lr"] = zeta if group["lr"] == largest else zeta * (group["lr"] / largest)
 
 
-_NO_MAXIMIZE = "maximize=True is not supported: sufficient decrease needs a loss that is bounded below; negate the loss"
+def refuse_maximize() -> None:
+    raise ValueError(
+        "maximize=True is not supported: sufficient decrease needs a loss that is bounded below; negate the loss"
+    )
 
 
 def check_lr(lr: Any, *, zero_allowed: bool = False) -> None:
@@ -378,6 +410,13 @@ def check_whole(name: str, value: Any) -> None:
 def check_not_negative(name: str, value: Any) -> None:
     if not isinstance(value, numbers.Real) or not 0.0 <= float(value) < math.inf:
         raise ValueError(f"Invalid {name} value: {value!r}; expected a number >= 0")
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        expected = ", ".join(map(repr, choices[:-1])) + f" or {choices[-1]!r}"
+        raise ValueError(f"Invalid {name} value: {value!r}; expected {expected}")
+    return str(value)
 
 
 def check_fraction(name: str, value: Any) -> None:

@@ -8,6 +8,7 @@ from torch.optim.optimizer import ParamsT
 
 from cmalight import control, linesearch
 from cmalight.optim.epoch import Epoch
+from cmalight.optim.rules import constants, search_arguments
 from cmalight.optim.watchdog import WatchdogOptimizer
 
 
@@ -48,14 +49,16 @@ class CMA(WatchdogOptimizer):
 
     def _decide(self, inner: control.InnerCycle, known: control.Known, epoch: Epoch) -> control.Decision:
         if not inner.is_finite:
-            return control.diverged(known, self._constants())
+            return control.diverged(known, constants(self._control))
         f_end = epoch._f_at(inner.zeta)
         f_start = epoch._f_start()
         return control.cma(
             inner,
             replace(known, f_current=f_start),
-            self._constants(),
+            constants(self._control),
             f_start=f_start,
             f_end=f_end,
-            search=lambda: linesearch.edfl(epoch._f_at, f_start=f_start, f_end=f_end, **self._search_arguments(inner)),
+            search=lambda: linesearch.edfl(
+                epoch._f_at, f_start=f_start, f_end=f_end, **search_arguments(self._control, inner)
+            ),
         )

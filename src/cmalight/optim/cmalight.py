@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar, Literal
 
 from torch.optim.optimizer import ParamsT
 
-from cmalight import control, linesearch
-from cmalight.optim.epoch import Epoch
+from cmalight.optim.base import check_choice
+from cmalight.optim.rules import PaperRule, Rule, TolerantRule
 from cmalight.optim.watchdog import WatchdogOptimizer
+from cmalight.tolerant import DEFAULTS
 
 
 class CMALight(WatchdogOptimizer):
@@ -38,11 +38,12 @@ class CMALight(WatchdogOptimizer):
         weight_decay: adds (weight_decay/2) ‖w‖² to the objective.
         max_extrapolations: how often one line search may extend its step.
         early_rejection: end an epoch that cannot succeed any more before its last batch ("light" only).
+        rule: "paper", the listing above, or "tolerant", the rule of `Controlled` (docs/controlled.md).
         foreach, fused: as in torch.optim.SGD.
         maximize: refused; negate the loss instead.
     """
 
-    _shared: ClassVar[tuple[str, ...]] = (*WatchdogOptimizer._shared, "certified", "early_rejection")
+    _shared: ClassVar[tuple[str, ...]] = (*WatchdogOptimizer._shared, "certified", "early_rejection", "tolerant")
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class CMALight(WatchdogOptimizer):
         weight_decay: float = 0.0,
         max_extrapolations: int = 100,
         early_rejection: bool = True,
+        rule: Literal["paper", "tolerant"] = "paper",
         foreach: bool | None = None,
         fused: bool | None = None,
         maximize: bool = False,
@@ -75,6 +77,8 @@ class CMALight(WatchdogOptimizer):
             maximize=maximize,
             certified=_is_certified(line_search),
             early_rejection=bool(early_rejection),
+            tolerant=check_choice("rule", rule, ("paper", "tolerant")) == "tolerant",
+            **DEFAULTS,
         )
 
     @property
@@ -86,29 +90,12 @@ class CMALight(WatchdogOptimizer):
         """A stalled run may go on with the other search; a loaded state brings the search it was saved with."""
         self._control["certified"] = _is_certified(value)
 
-    def _decide(self, inner: control.InnerCycle, known: control.Known, epoch: Epoch) -> control.Decision:
-        certified = self._control["certified"]
-
-        def search() -> linesearch.SearchResult:
-            f_start = epoch._f_start()
-            arguments = self._search_arguments(inner)
-            if certified:
-                return linesearch.edfl_certified(epoch._f_at, f_start=f_start, **arguments)
-            return linesearch.edfl_light(epoch._f_at, f_start=f_start, f_tilde=inner.f_tilde, **arguments)
-
-        return control.cmalight(inner, known, self._constants(), certified=certified, search=search)
-
-    def _rejects_early(self) -> bool:
+    def _rule(self) -> Rule:
         state = self._control
-        return bool(state["early_rejection"] and not state["certified"] and not state["negative_loss_seen"])
-
-    def _decide_early(self, inner: control.InnerCycle, known: control.Known) -> control.Decision:
-        if known.f_current is None or not math.isfinite(inner.f_tilde):
-            return control.diverged(known, self._constants())
-        return control.rejected_early(known.f_current, known, self._constants())
+        return TolerantRule(state) if state["tolerant"] else PaperRule(state, certified=state["certified"])
 
     def _advice_when_stalled(self) -> str:
-        if self._control["certified"]:
+        if self._control["certified"] or self._control["tolerant"]:
             return super()._advice_when_stalled()
         return (
             "Where the batches disagree, the light line search cannot go on: "
@@ -118,6 +105,4 @@ class CMALight(WatchdogOptimizer):
 
 
 def _is_certified(line_search: str) -> bool:
-    if line_search not in ("light", "certified"):
-        raise ValueError(f"Invalid line_search value: {line_search!r}; expected 'light' or 'certified'")
-    return line_search == "certified"
+    return check_choice("line_search", line_search, ("light", "certified")) == "certified"

@@ -16,7 +16,9 @@ from torch.utils.data import DataLoader, IterableDataset
 from cmalight import control
 from cmalight.counting import batch_size
 from cmalight.optim.accumulate import BatchCounts, LossSum
+from cmalight.optim.probe import Probe, first_batches
 from cmalight.optim.report import EpochReport
+from cmalight.randomness import sources
 from cmalight.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ class Epoch:
         self._lower_bound = -math.inf
         self._last_batch: Any = None  # that `batches` gave
         self._announced = 0.0  # the samples in all the batches that `batches` gave
+        self._probe: Probe | None = None
 
     def __enter__(self) -> Epoch:
         if self._state is not _State.NEW:
@@ -63,10 +66,11 @@ class Epoch:
         self._zeta, self._known = self._optimizer._begin(self._objective, self._model)
         self._samples = self._optimizer._control["samples"]
         self._is_first = not self._optimizer._control["epochs"]
-        self._is_regularised = any(group["weight_decay"] for group in self._optimizer.param_groups)
+        self._is_regularised = any(map(self._optimizer._weight_decay_of, self._optimizer.param_groups))
         if self._optimizer._rejects_early():
             self._checkpoints = [share * self._samples for share in _CHECKPOINTS]
         self._snapshot = Snapshot(self._optimizer._parameters(), self._model)
+        self._inner = self._optimizer._inner_state()
         self._state = _State.OPEN
         self._optimizer._epoch = self  # last, so that an epoch that could not begin is not in the way of another
         return self
@@ -93,9 +97,16 @@ class Epoch:
             self._losses.add_term(squared_norm, weight * count)
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
-        """The batches of `loader`, ending early once the epoch is certain to be rejected."""
+        """The batches of `loader`, ending early once the epoch is certain to be rejected.
+
+        An optimizer that looks for its first step size is given the first batches several times.
+        """
         iterator = iter(loader)
-        for batch in iterator:
+        first: list[Any] = []
+        if self._state is _State.OPEN and self._optimizer._wants_probe():
+            first = first_batches(iterator)
+            yield from self._probed(first, loader)
+        for batch in itertools.chain(first, iterator):
             if self._state is not _State.OPEN:
                 self._require_open("batches()")
             self._last_batch = batch
@@ -108,11 +119,47 @@ class Epoch:
                 _exhaust_sampler(loader, iterator)
                 return
 
+    def _probed(self, first: list[Any], loader: object) -> Iterator[Any]:
+        """The batches of the trials; whatever a trial changed is as before when the next one begins."""
+        if not first:
+            return
+        randomness = [(source, source.get()) for source in sources(self._model, loader)]
+        self._probe = probe = Probe(first, zeta=self._zeta, f_0=self._known.f_0)
+        while probe.zeta is not None:
+            self._optimizer._scale_lr_to(probe.zeta)
+            probe.begin_trial()
+            self._counts = probe.counts
+            for batch in probe.trial():
+                self._losses = probe.losses
+                self._last_batch = batch
+                yield batch
+                if self._probe is not probe:  # abandoned
+                    return
+            probe.end_trial()
+            self._go_back()
+            for source, state in randomness:
+                source.put(state)
+        self._end_probe(probe.choice())
+
+    def _end_probe(self, zeta: float | None) -> None:
+        """Begin the epoch itself, as if nothing had been tried; None leaves the step size and the search for later."""
+        self._probe = None
+        self._go_back()
+        self._optimizer._scale_lr_to(self._zeta if zeta is None else zeta)
+        if zeta is not None:
+            self._zeta = zeta
+            self._optimizer._control.update({"probed": 1, "zeta_0": zeta})
+        self._losses, self._counts = LossSum(), BatchCounts()
+        self._regularisation = None
+        self._steps, self._skipped = 0, 0
+
     def abandon(self) -> None:
         """Go back to w^k; the rest of the bracket runs no control and `report` stays None."""
         if self._state is not _State.REJECTED:
             self._require_open("abandon()")
-        self._snapshot.move(0.0)
+        if self._probe is not None:
+            self._end_probe(None)
+        self._go_back()
         self._state = _State.ABANDONED
 
     def __exit__(
@@ -120,30 +167,48 @@ class Epoch:
     ) -> None:
         state, self._state = self._state, _State.CLOSED
         try:
+            if self._probe is not None:  # the loop was left in the middle of a trial
+                self._end_probe(self._probe.choice() if kind is None else None)
             if kind is None and state is not _State.ABANDONED:
                 self._conclude(early=state is _State.REJECTED)
         finally:
             f_current = self._known.f_current if state is _State.ABANDONED else None
             self._optimizer._end(self._model, f_current=f_current, decided=self.report is not None)
-            del self._snapshot
+            del self._snapshot, self._inner
         self._optimizer._warn_if_stalled()
 
     def _conclude(self, *, early: bool) -> None:
-        if not self._counts.total:
+        if not self._counts.total and not self._was_probed():
             raise RuntimeError(
                 "The epoch saw no batch: call epoch.observe(loss, len(target)) for each batch, "
                 "and check that the loader is not empty"
             )
         try:
             inner, decision = self._early_decision() if early else self._decision()
-            self._snapshot.move(decision.alpha / self._zeta)
+            if decision.alpha:
+                self._snapshot.move(decision.alpha / self._zeta)
+            else:
+                self._go_back()
         except BaseException:
             # An evaluation that fails or is interrupted must not leave the weights at a trial point.
-            self._snapshot.move(0.0)
+            self._go_back()
             raise
         self.report = self._optimizer._commit(inner, decision, samples=self._counts.total)
 
+    def _go_back(self) -> None:
+        """To w^k, in everything."""
+        self._snapshot.move(0.0)
+        if self._inner is not None:
+            self._inner.restore()
+
+    def _was_probed(self) -> bool:
+        """Whether the loop was left before the trials of step sizes were over: then no batch of its own was seen."""
+        return self._is_first and bool(self._optimizer._control.get("probed"))
+
     def _decision(self) -> tuple[control.InnerCycle, control.Decision]:
+        if not self._counts.total:
+            logger.warning("The epoch was left while step sizes were tried: it says nothing, and the weights stay.")
+            return control.InnerCycle(self._zeta, math.nan, 0.0, math.nan), control.no_step(self._known)
         inner = control.InnerCycle(
             zeta=self._zeta,
             f_tilde=_finite_or_inf(self._losses.value() / self._counts.total),
@@ -189,16 +254,14 @@ class Epoch:
         if not math.isfinite(self._lower_bound):
             self._state = _State.REJECTED
             return True
-        if self._lower_bound <= self._known.f_0:
-            return False
-        self._checkpoints.clear()
-        f_start = self._f_start_in_mid_epoch()
-        if self._lower_bound <= f_start:
+        if not self._optimizer._rule().is_lost(self._lower_bound, self._known, self._f_start_in_mid_epoch):
             return False
         self._state = _State.REJECTED
         return True
 
     def _f_start_in_mid_epoch(self) -> float:
+        """f(w^k), evaluated at most once in an epoch: if it does not settle the matter, the epoch goes on unchecked."""
+        self._checkpoints.clear()
         try:
             f_start = self._f_start()
         finally:
@@ -209,7 +272,7 @@ class Epoch:
 
     def _early_decision(self) -> tuple[control.InnerCycle, control.Decision]:
         inner = control.InnerCycle(self._zeta, _finite_or_inf(self._lower_bound), math.nan, math.nan)
-        return inner, self._optimizer._decide_early(inner, self._known)
+        return inner, self._optimizer._rule().decide_early(inner, self._known)
 
     def _take_step(self, found_inf: Tensor | None) -> float | None:
         """What `step()` asks: n_p/n̄ of the batch it is about to use; after an early rejection None, for no step."""

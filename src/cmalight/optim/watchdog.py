@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from torch.optim.optimizer import ParamsT
 
-from cmalight import control
 from cmalight.optim.base import (
     EpochOptimizer,
     check_fraction,
@@ -58,16 +57,3 @@ class WatchdogOptimizer(EpochOptimizer):
             **settings,
         }
         super().__init__(params, defaults, maximize=maximize)
-
-    def _constants(self) -> control.Constants:
-        state = self._control
-        return control.Constants(theta=state["theta"], tau=state["tau"], gamma=state["gamma"])
-
-    def _search_arguments(self, inner: control.InnerCycle) -> dict[str, Any]:
-        state = self._control
-        return {
-            "zeta": inner.zeta,
-            "slope": state["gamma"] * inner.direction_norm * inner.direction_norm / inner.batches,
-            "delta": state["delta"],
-            "max_extrapolations": state["max_extrapolations"],
-        }

@@ -10,9 +10,18 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cmalight.names import unknown_name
-from cmalight.optim import CMA, IG, CMALight
+from cmalight.optim import CMA, IG, CMALight, Controlled
+
+
+def controlled_adam(params: Iterable[Tensor], *, lr: float = 1e-3, **options: Any) -> Controlled:
+    """Adam under the tolerant watchdog; options other than Adam's own are `Controlled`'s."""
+    own = {name: options.pop(name) for name in ("betas", "eps", "weight_decay", "amsgrad") if name in options}
+    return Controlled(torch.optim.Adam(params, lr=lr, **own), **options)
+
 
 SOLVERS: dict[str, Callable[..., Optimizer]] = {
+    "auto": controlled_adam,  # what we recommend to those who do not want to choose (docs/choosing.md)
+    "controlled-adam": controlled_adam,
     "cmalight": CMALight,
     "cmalight-certified": lambda params, **options: CMALight(params, **{"line_search": "certified", **options}),
     "cma": CMA,

@@ -1,0 +1,60 @@
+"""What an inner optimizer remembers from step to step: copied, put back, or forgotten."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+
+class InnerState:
+    """A copy of an optimizer's state and of what it keeps in its groups; `apart` names entries that are not its own."""
+
+    def __init__(self, optimizer: Optimizer, apart: Collection[str]) -> None:
+        self._optimizer = optimizer
+        self._apart = apart
+        self._state = {p: {name: _copied(value) for name, value in own.items()} for p, own in optimizer.state.items()}
+        self._groups = group_entries(optimizer, apart)
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """As it was, bit for bit; tensors that are still in use are written to, not replaced."""
+        state = self._optimizer.state
+        for p in [p for p in state if p not in self._state]:
+            del state[p]
+        for p, saved in self._state.items():
+            own = state[p]
+            for name in [name for name in own if name not in saved]:
+                del own[name]
+            for name, value in saved.items():
+                current = own.get(name)
+                if isinstance(value, Tensor) and isinstance(current, Tensor) and current.shape == value.shape:
+                    current.copy_(value)
+                else:
+                    own[name] = _copied(value)
+        for group, entries in zip(self._optimizer.param_groups, self._groups, strict=True):
+            group.update(copy.deepcopy(entries))
+
+    def moved_entries(self) -> list[set[str]]:
+        """The names of the groups' entries that differ from the copy: those the optimizer itself counts on."""
+        now = group_entries(self._optimizer, self._apart)
+        return [
+            {name for name, value in entries.items() if name not in before or before[name] != value}
+            for entries, before in zip(now, self._groups, strict=True)
+        ]
+
+
+def group_entries(optimizer: Optimizer, apart: Collection[str]) -> list[dict[str, Any]]:
+    """A copy of each group's entries, but for its parameters and those named in `apart`."""
+    return [
+        {name: copy.deepcopy(value) for name, value in group.items() if name != "params" and name not in apart}
+        for group in optimizer.param_groups
+    ]
+
+
+def _copied(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, Tensor) else copy.deepcopy(value)

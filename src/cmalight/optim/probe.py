@@ -1,0 +1,77 @@
+"""The search for a first step size, on the first batches of the first epoch; it leaves no trace but the step size."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from torch import Tensor
+
+from cmalight import stepsize
+from cmalight.optim.accumulate import BatchCounts, LossSum
+
+# How many batches a trial takes, and in how much memory they may be kept meanwhile.
+_TRIAL_BATCHES = 50
+_LEAST_BATCHES = 4
+_MOST_BYTES = 1 << 28
+
+
+class Probe:
+    """Trials of step sizes on the same batches: those to come, and what those behind gave."""
+
+    def __init__(self, batches: list[Any], *, zeta: float, f_0: float) -> None:
+        self._batches = batches
+        self._length = max(_LEAST_BATCHES, len(batches))
+        self._f_0 = f_0
+        self._tried: dict[float, float] = {}
+        self.zeta: float | None = zeta  # of the trial under way, or the next
+
+    def begin_trial(self) -> None:
+        self.counts = BatchCounts()
+        self.losses = LossSum()
+        self._samples_before = 0.0
+
+    def trial(self) -> Iterator[Any]:
+        """The batches of a trial; the losses of its second half count, those of the first show little yet."""
+        for number, batch in enumerate(itertools.islice(itertools.cycle(self._batches), self._length)):
+            if number == self._length // 2:
+                self.losses = LossSum()
+                self._samples_before = self.counts.total
+            yield batch
+
+    def end_trial(self) -> None:
+        if self.zeta is None:
+            raise RuntimeError("the probe is over: no trial is under way")
+        samples = self.counts.total - self._samples_before
+        loss = self.losses.value() / samples if samples else math.inf
+        self._tried[self.zeta] = loss if math.isfinite(loss) else math.inf
+        self.zeta = stepsize.next_trial(self._tried, self._f_0)
+
+    def choice(self) -> float | None:
+        """By the trials so far; None before there is one."""
+        return stepsize.choice(self._tried, self._f_0) if self._tried else None
+
+
+def first_batches(iterator: Iterator[Any]) -> list[Any]:
+    """The batches of a trial, as far as they fit into memory; at least one, if there is one."""
+    kept: list[Any] = []
+    size = 0
+    for batch in itertools.islice(iterator, _TRIAL_BATCHES):
+        kept.append(batch)
+        size += _bytes_of(batch)
+        if size > _MOST_BYTES:
+            break
+    return kept
+
+
+def _bytes_of(batch: Any) -> int:
+    if isinstance(batch, Tensor):
+        return batch.numel() * batch.element_size()
+    parts: Iterable[Any] = ()
+    if isinstance(batch, dict):
+        parts = batch.values()
+    elif isinstance(batch, list | tuple):
+        parts = batch
+    return sum(map(_bytes_of, parts))

@@ -1,0 +1,131 @@
+"""The rules by which an epoch is judged, over the control state of an optimizer: the paper's, and the tolerant one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from cmalight import control, linesearch
+from cmalight.tolerant import CERTIFIABLE, Tolerance, Watch, highest_accepted, nothing_accepted, refused, tolerant
+
+State = dict[str, Any]
+
+
+class Evaluations(Protocol):
+    """What a rule may ask of an epoch: f(w^k) and f(w^k + alpha d), evaluated where they are not known."""
+
+    def _f_start(self) -> float: ...
+    def _f_at(self, alpha: float) -> float: ...
+
+
+class Rule(Protocol):
+    def decide(self, inner: control.InnerCycle, known: control.Known, epoch: Evaluations) -> control.Decision: ...
+
+    def decide_early(self, inner: control.InnerCycle, known: control.Known) -> control.Decision:
+        """What an epoch leads to that was ended early; `inner.f_tilde` is then a lower bound."""
+        ...
+
+    def can_reject_early(self) -> bool: ...
+
+    def is_lost(self, lower_bound: float, known: control.Known, f_start: Callable[[], float]) -> bool: ...
+
+
+class PaperRule:
+    """Lines 6 to 18 of the listing, with the light or the certified line search."""
+
+    def __init__(self, state: State, *, certified: bool) -> None:
+        self._state = state
+        self._certified = certified
+
+    def decide(self, inner: control.InnerCycle, known: control.Known, epoch: Evaluations) -> control.Decision:
+        def search() -> linesearch.SearchResult:
+            f_start = epoch._f_start()
+            arguments = search_arguments(self._state, inner)
+            if self._certified:
+                return linesearch.edfl_certified(epoch._f_at, f_start=f_start, **arguments)
+            return linesearch.edfl_light(epoch._f_at, f_start=f_start, f_tilde=inner.f_tilde, **arguments)
+
+        return control.cmalight(inner, known, constants(self._state), certified=self._certified, search=search)
+
+    def decide_early(self, inner: control.InnerCycle, known: control.Known) -> control.Decision:
+        if known.f_current is None or not math.isfinite(inner.f_tilde):
+            return control.diverged(known, constants(self._state))
+        return control.rejected_early(known.f_current, known, constants(self._state))
+
+    def can_reject_early(self) -> bool:
+        return not self._certified  # a certified search may still succeed
+
+    def is_lost(self, lower_bound: float, known: control.Known, f_start: Callable[[], float]) -> bool:
+        return lower_bound > known.f_0 and lower_bound > f_start()
+
+
+class TolerantRule:
+    """Lines 33 to 41 of docs/controlled.md; what it remembers is kept in the control state."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def decide(self, inner: control.InnerCycle, known: control.Known, epoch: Evaluations) -> control.Decision:
+        decision, watch = tolerant(
+            inner, known, self._watch(), self._constants(), f_end=lambda: epoch._f_at(inner.zeta)
+        )
+        self._remember(watch)
+        return decision
+
+    def decide_early(self, inner: control.InnerCycle, known: control.Known) -> control.Decision:
+        finite = math.isfinite(inner.f_tilde)
+        outcome = control.Outcome.REFUSED if finite else control.Outcome.DIVERGED
+        decision, watch = refused(known, self._watch(), self._constants(), outcome)
+        self._remember(watch)
+        return decision
+
+    def can_reject_early(self) -> bool:
+        return True
+
+    def is_lost(self, lower_bound: float, known: control.Known, _: Callable[[], float]) -> bool:
+        watch = self._watch()
+        bound = highest_accepted(watch, self._constants())
+        if nothing_accepted(known, watch):
+            bound = max(bound, CERTIFIABLE * known.f_0)
+        return lower_bound > bound
+
+    def _constants(self) -> Tolerance:
+        state = self._state
+        return Tolerance(
+            gamma=state["gamma"],
+            theta=state["theta"],
+            tolerance=state["tolerance"],
+            patience=state["patience"],
+            growth=state["growth"],
+        )
+
+    def _watch(self) -> Watch:
+        state = self._state
+        return Watch(state["best"], state["level"], state["epochs_since_best"], bool(state["ramping"]))
+
+    def _remember(self, watch: Watch) -> None:
+        self._state.update(as_state(watch))
+
+
+def as_state(watch: Watch) -> State:
+    """As plain numbers, which every kind of checkpoint can hold."""
+    return {
+        "best": watch.best,
+        "level": watch.level,
+        "epochs_since_best": watch.epochs_since_best,
+        "ramping": int(watch.ramping),
+    }
+
+
+def constants(state: State) -> control.Constants:
+    return control.Constants(theta=state["theta"], tau=state["tau"], gamma=state["gamma"])
+
+
+def search_arguments(state: State, inner: control.InnerCycle) -> dict[str, Any]:
+    return {
+        "zeta": inner.zeta,
+        "slope": state["gamma"] * inner.direction_norm * inner.direction_norm / inner.batches,
+        "delta": state["delta"],
+        "max_extrapolations": state["max_extrapolations"],
+    }

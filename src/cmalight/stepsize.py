@@ -1,0 +1,52 @@
+"""The search for a first step size on plain floats: which one to try next, and which one to begin with.
+
+Step sizes are tried on the same few batches from the same weights, a factor of ten apart. Taken is the smallest that
+gains nearly as much as the best, because what is too small grows within a few epochs, and what is too large may end
+on a plateau that no epoch leaves again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+RATIO = 10.0
+MOST_TRIALS = 9
+# The share of the best gain that is enough.
+NEARLY = 0.9
+# A gain, or a difference of losses, below this share of f(w⁰) is noise.
+NOISE = 0.01
+
+
+def next_trial(losses: Mapping[float, float], f_0: float) -> float | None:
+    """The next step size to try, or None once the best is bracketed; `losses` are those of the trials so far."""
+    if len(losses) >= MOST_TRIALS:
+        return None
+    smallest, largest = min(losses), max(losses)
+    chosen = choice(losses, f_0)
+    if chosen == smallest and not _has_flattened(losses, f_0):
+        return smallest / RATIO
+    if _lowest(losses) == largest:
+        return largest * RATIO
+    return None
+
+
+def choice(losses: Mapping[float, float], f_0: float) -> float:
+    """The smallest step size that gains nearly as much as the best."""
+    best = losses[_lowest(losses)]
+    gain = f_0 - best
+    if not gain > NOISE * f_0:  # nothing helps within so few batches: what does the least harm
+        return _lowest(losses)
+    return min(zeta for zeta, loss in losses.items() if f_0 - loss >= NEARLY * gain)
+
+
+def _has_flattened(losses: Mapping[float, float], f_0: float) -> bool:
+    """Whether the two smallest step sizes make no difference, so that smaller ones will make none either."""
+    if len(losses) < 2:
+        return False
+    smallest, second = sorted(losses)[:2]
+    return abs(losses[smallest] - losses[second]) <= NOISE * f_0 and not f_0 - losses[smallest] > NOISE * f_0
+
+
+def _lowest(losses: Mapping[float, float]) -> float:
+    """The step size of the least loss; of equal ones the smallest."""
+    return min(losses, key=lambda zeta: (losses[zeta], zeta))
