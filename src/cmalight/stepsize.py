@@ -7,6 +7,7 @@ on a plateau that no epoch leaves again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 RATIO = 10.0
@@ -22,21 +23,28 @@ def next_trial(losses: Mapping[float, float], f_0: float) -> float | None:
     if len(losses) >= MOST_TRIALS:
         return None
     smallest, largest = min(losses), max(losses)
-    chosen = choice(losses, f_0)
-    if chosen == smallest and not _has_flattened(losses, f_0):
+    if _gains(losses, f_0):
+        if choice(losses, f_0) == smallest:
+            return smallest / RATIO
+        return largest * RATIO if _lowest(losses) == largest else None
+    if not _has_flattened(losses, f_0):
         return smallest / RATIO
-    if _lowest(losses) == largest:
-        return largest * RATIO
-    return None
+    harmless = losses[largest] <= losses[smallest] + NOISE * f_0
+    return largest * RATIO if harmless else None
 
 
 def choice(losses: Mapping[float, float], f_0: float) -> float:
-    """The smallest step size that gains nearly as much as the best."""
-    best = losses[_lowest(losses)]
-    gain = f_0 - best
-    if not gain > NOISE * f_0:  # nothing helps within so few batches: what does the least harm
-        return _lowest(losses)
-    return min(zeta for zeta, loss in losses.items() if f_0 - loss >= NEARLY * gain)
+    """The smallest step size that gains nearly as much as the best; where none gains, the largest that does no harm."""
+    least = losses[_lowest(losses)]
+    if _gains(losses, f_0):
+        return min(zeta for zeta, loss in losses.items() if f_0 - loss >= NEARLY * (f_0 - least))
+    if least == math.inf:
+        return min(losses)
+    return max(zeta for zeta, loss in losses.items() if loss <= least + NOISE * f_0)
+
+
+def _gains(losses: Mapping[float, float], f_0: float) -> bool:
+    return f_0 - losses[_lowest(losses)] > NOISE * f_0
 
 
 def _has_flattened(losses: Mapping[float, float], f_0: float) -> bool:
@@ -44,7 +52,7 @@ def _has_flattened(losses: Mapping[float, float], f_0: float) -> bool:
     if len(losses) < 2:
         return False
     smallest, second = sorted(losses)[:2]
-    return abs(losses[smallest] - losses[second]) <= NOISE * f_0 and not f_0 - losses[smallest] > NOISE * f_0
+    return abs(losses[smallest] - losses[second]) <= NOISE * f_0
 
 
 def _lowest(losses: Mapping[float, float]) -> float:

@@ -1,0 +1,137 @@
+"""The tolerant watchdog on plain floats: a test a clause, and what holds for every sequence of losses."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cmalight.control import InnerCycle, Known, Outcome
+from cmalight.tolerant import RAMP, Tolerance, Watch, tolerant
+
+CONSTANTS = Tolerance(gamma=0.1, theta=0.5, tolerance=1.5, patience=3, growth=1.5)
+F_0 = 8.0
+KNOWN = Known(f_0=F_0, phi=F_0, f_current=None)
+
+
+def inner(f_tilde: float, zeta: float = 1.0) -> InnerCycle:
+    return InnerCycle(zeta=zeta, f_tilde=f_tilde, direction_norm=1.0, batches=1.0)
+
+
+def watch(best: float = 4.0, *, level: float = F_0, since: int = 0, ramping: bool = False) -> Watch:
+    return Watch(best, level, since, ramping)
+
+
+def no_evaluation() -> float:
+    raise AssertionError("a full evaluation was made")
+
+
+def decide(f_tilde: float, before: Watch, *, zeta: float = 1.0, f_end=no_evaluation):
+    return tolerant(inner(f_tilde, zeta), KNOWN, before, CONSTANTS, f_end=f_end)
+
+
+def test_a_new_best_is_kept_and_the_step_size_grows():
+    decision, after = decide(3.9, watch(4.0, since=2))
+    assert (decision.outcome, decision.alpha, decision.zeta_factor) == (Outcome.NEW_BEST, 1.0, 1.5)
+    assert (after.best, after.epochs_since_best, decision.phi) == (3.9, 0, 3.9)
+
+
+def test_a_decrease_below_gamma_zeta_is_no_new_best():
+    decision, after = decide(3.91, watch(4.0))
+    assert (decision.outcome, decision.zeta_factor, after.best) == (Outcome.TOLERATED, 1.0, 4.0)
+
+
+def test_as_long_as_every_epoch_is_a_new_best_the_step_size_grows_faster():
+    decision, after = decide(3.0, watch(4.0, ramping=True))
+    assert (decision.zeta_factor, after.ramping) == (RAMP, True)
+
+
+def test_the_first_epoch_that_is_no_new_best_ends_the_ramp():
+    assert not decide(4.5, watch(4.0, ramping=True))[1].ramping
+    assert not decide(7.0, watch(4.0, ramping=True))[1].ramping
+
+
+def test_a_loss_within_the_tolerance_is_kept():
+    decision, after = decide(6.0, watch(4.0))
+    assert (decision.outcome, decision.alpha, decision.zeta_factor) == (Outcome.TOLERATED, 1.0, 1.0)
+    assert (after.best, after.epochs_since_best) == (4.0, 1)
+
+
+def test_epochs_without_a_new_best_shrink_the_step_size_but_stand():
+    decision, after = decide(6.0, watch(4.0, since=2))
+    assert (decision.outcome, decision.alpha, decision.zeta_factor) == (Outcome.STAGNATED, 1.0, 0.5)
+    assert after.epochs_since_best == 0
+
+
+def test_a_loss_above_the_tolerance_is_undone():
+    decision, after = decide(6.01, watch(4.0, since=1))
+    assert (decision.outcome, decision.alpha, decision.zeta_factor) == (Outcome.REFUSED, 0.0, 0.5)
+    assert (after.best, after.epochs_since_best, decision.phi) == (4.0, 1, 4.0)
+
+
+def test_nothing_above_the_level_is_kept_however_tolerant():
+    assert decide(8.01, watch(7.9))[0].outcome is Outcome.REFUSED
+    assert decide(8.0, watch(7.9))[0].outcome is Outcome.TOLERATED
+
+
+@pytest.mark.parametrize("f_tilde", [math.inf, math.nan])
+def test_what_is_not_finite_is_undone(f_tilde):
+    decision, after = decide(f_tilde, watch(4.0, ramping=True))
+    assert (decision.outcome, decision.alpha, decision.zeta_factor) == (Outcome.DIVERGED, 0.0, 0.5)
+    assert after.best == 4.0
+
+
+def test_before_anything_was_accepted_the_true_loss_may_certify_an_epoch():
+    decision, after = decide(8.5, Watch.from_start(F_0), f_end=lambda: 7.9)
+    assert (decision.outcome, decision.alpha, decision.zeta_factor) == (Outcome.CERTIFIED, 1.0, 1.0)
+    assert decision.f_next == 7.9
+    assert (after.best, after.level) == (8.5, 8.5)  # from now on compared in the epochs' own terms
+
+
+def test_an_epoch_that_the_true_loss_does_not_certify_is_undone():
+    decision, after = decide(8.5, Watch.from_start(F_0), f_end=lambda: 7.91)
+    assert decision.outcome is Outcome.REFUSED
+    assert (after.best, after.level) == (F_0, F_0)
+
+
+def test_a_loss_far_above_the_start_is_not_worth_an_evaluation():
+    assert decide(16.01, Watch.from_start(F_0))[0].outcome is Outcome.REFUSED
+
+
+def test_after_the_first_accepted_epoch_no_evaluation_is_made():
+    assert decide(7.0, watch(4.0))[0].outcome is Outcome.REFUSED
+
+
+def test_a_negative_best_leaves_the_level_as_the_only_bound():
+    assert decide(1.0, watch(-1.0))[0].outcome is Outcome.TOLERATED
+
+
+losses = st.lists(st.floats(0.0, 20.0), min_size=1, max_size=200)
+
+
+@given(losses)
+def test_growth_is_paid_for_by_a_decrease_of_the_best(sequence):
+    """Σ γ ζ over the epochs that grew is at most f(w⁰): the sum that makes ζ go to zero."""
+    zeta, state, paid = 1.0, Watch.from_start(F_0), 0.0
+    for f_tilde in sequence:
+        before = state
+        decision, state = decide(f_tilde, before, zeta=zeta, f_end=lambda: math.inf)
+        assert state.best <= before.best
+        if decision.outcome is Outcome.NEW_BEST:
+            paid += CONSTANTS.gamma * zeta
+            assert state.best <= before.best - CONSTANTS.gamma * zeta
+        else:
+            assert decision.zeta_factor <= 1.0
+        if decision.alpha:
+            assert f_tilde <= before.level
+        zeta *= decision.zeta_factor
+    assert paid <= F_0 * (1 + 1e-9)
+
+
+@given(losses)
+def test_without_a_new_best_the_step_size_shrinks_every_few_epochs(sequence):
+    zeta, state = 1.0, watch(1e-3, level=20.0)
+    for number, f_tilde in enumerate(sequence, start=1):
+        decision, state = decide(f_tilde + 1e-3, state, zeta=zeta)
+        zeta *= decision.zeta_factor
+        assert zeta <= CONSTANTS.theta ** (number // CONSTANTS.patience)
