@@ -18,16 +18,16 @@ def inner(f_tilde: float, zeta: float = 1.0) -> InnerCycle:
     return InnerCycle(zeta=zeta, f_tilde=f_tilde, direction_norm=1.0, batches=1.0)
 
 
-def watch(best: float = 4.0, *, level: float = F_0, since: int = 0, ramping: bool = False) -> Watch:
-    return Watch(best, level, since, ramping)
+def watch(best: float = 4.0, *, level: float = F_0, since: int = 0, **more) -> Watch:
+    return Watch(best, level, since, **{"moved": True, "ramping": False, **more})
 
 
 def no_evaluation() -> float:
     raise AssertionError("a full evaluation was made")
 
 
-def decide(f_tilde: float, before: Watch, *, zeta: float = 1.0, f_end=no_evaluation):
-    return tolerant(inner(f_tilde, zeta), KNOWN, before, CONSTANTS, f_end=f_end)
+def decide(f_tilde: float, before: Watch, *, zeta: float = 1.0, f_end=no_evaluation, f_start=lambda: F_0):
+    return tolerant(inner(f_tilde, zeta), KNOWN, before, CONSTANTS, f_start=f_start, f_end=f_end)
 
 
 def test_a_new_best_is_kept_and_the_step_size_grows():
@@ -85,7 +85,7 @@ def test_before_anything_was_accepted_the_true_loss_may_certify_an_epoch():
     decision, after = decide(8.5, Watch.from_start(F_0), f_end=lambda: 7.9)
     assert (decision.outcome, decision.alpha, decision.zeta_factor) == (Outcome.CERTIFIED, 1.0, 1.0)
     assert decision.f_next == 7.9
-    assert (after.best, after.level) == (8.5, 8.5)  # from now on compared in the epochs' own terms
+    assert (after.best, after.level) == (8.5, 12.75)  # from now on compared in the epochs' own terms
 
 
 def test_an_epoch_that_the_true_loss_does_not_certify_is_undone():
@@ -94,11 +94,36 @@ def test_an_epoch_that_the_true_loss_does_not_certify_is_undone():
     assert (after.best, after.level) == (F_0, F_0)
 
 
+def test_the_second_refusal_in_a_row_has_to_be_a_true_one():
+    """The last epoch ended far above its own losses: f(w^k) = 7 where best = 4."""
+    decision, after = decide(7.0, watch(4.0, refusals=1), f_start=lambda: 7.0, f_end=lambda: 6.9)
+    assert (decision.outcome, decision.alpha, decision.zeta_factor) == (Outcome.CERTIFIED, 1.0, 1.0)
+    assert (after.best, after.level, after.refusals) == (7.0, 10.5, 0)
+    assert after.ceiling == 2.0  # ζ/θ: what raised the best lowers what ζ may grow to
+    decision, after = decide(7.0, watch(4.0, refusals=1), f_start=lambda: 7.0, f_end=lambda: 6.91)
+    assert (decision.outcome, decision.f_next, after.refusals) == (Outcome.REFUSED, 7.0, 2)
+
+
+def test_the_level_never_exceeds_twice_the_start():
+    assert decide(15.0, Watch.from_start(F_0), f_end=lambda: 7.0)[1].level == 16.0
+
+
+def test_every_rise_of_the_best_halves_the_ceiling():
+    after = watch(4.0, refusals=1, ceiling=1.0)
+    after = decide(7.0, after, zeta=5.0, f_start=lambda: 7.0, f_end=lambda: 6.0)[1]
+    assert after.ceiling == 0.5
+
+
+def test_growth_ends_at_the_ceiling():
+    assert decide(3.0, watch(4.0, ceiling=1.2))[0].zeta_factor == 1.2
+    assert decide(3.0, watch(4.0, ceiling=0.7))[0].zeta_factor == 1.0
+
+
 def test_a_loss_far_above_the_start_is_not_worth_an_evaluation():
     assert decide(16.01, Watch.from_start(F_0))[0].outcome is Outcome.REFUSED
 
 
-def test_after_the_first_accepted_epoch_no_evaluation_is_made():
+def test_a_first_refusal_costs_no_evaluation():
     assert decide(7.0, watch(4.0))[0].outcome is Outcome.REFUSED
 
 
@@ -111,7 +136,7 @@ losses = st.lists(st.floats(0.0, 20.0), min_size=1, max_size=200)
 
 @given(losses)
 def test_growth_is_paid_for_by_a_decrease_of_the_best(sequence):
-    """Σ γ ζ over the epochs that grew is at most f(w⁰): the sum that makes ζ go to zero."""
+    """Σ γ ζ over the epochs that grew is at most f(w⁰), as long as no epoch is certified: so ζ goes to zero."""
     zeta, state, paid = 1.0, Watch.from_start(F_0), 0.0
     for f_tilde in sequence:
         before = state
@@ -132,6 +157,6 @@ def test_growth_is_paid_for_by_a_decrease_of_the_best(sequence):
 def test_without_a_new_best_the_step_size_shrinks_every_few_epochs(sequence):
     zeta, state = 1.0, watch(1e-3, level=20.0)
     for number, f_tilde in enumerate(sequence, start=1):
-        decision, state = decide(f_tilde + 1e-3, state, zeta=zeta)
+        decision, state = decide(f_tilde + 1e-3, state, zeta=zeta, f_end=lambda: math.inf)
         zeta *= decision.zeta_factor
         assert zeta <= CONSTANTS.theta ** (number // CONSTANTS.patience)

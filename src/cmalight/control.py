@@ -43,7 +43,7 @@ class Outcome(Enum):
     STAGNATED = (36, "accepted: no lower loss for some epochs, step size shrunk")
     TOLERATED = (37, "accepted: not the lowest loss, but close to it")
     CERTIFIED = (39, "accepted: the true loss fell, though the epoch's own did not")
-    REFUSED = (40, "loss too high: epoch undone, step size shrunk, inner optimizer anew")
+    REFUSED = (41, "loss too high: epoch undone, step size shrunk")
 
     def __init__(self, line: int, text: str) -> None:
         self.line = line

@@ -2,33 +2,35 @@
 
 The line numbers in the comments are those of the listing in docs/controlled.md. Symbols beside those of control.py:
 
-    best       the least f̃ of an accepted epoch so far; f(w⁰) before there is one
-    level      what no accepted f̃ may exceed: f(w⁰), or the first f̃ where the true f had to certify it
+    best       the least f̃ of an accepted epoch; f(w⁰) before there is one
+    level      what no accepted f̃ may exceed: f(w⁰); at most twice that once the true f had to certify an epoch
     tolerance  c: an epoch stands as long as f̃ ≤ c · best
     patience   P: so many epochs without a new best shrink the step size
     growth     g: a new best lets the step size grow
+    ceiling    what ζ may not grow past
 
 Losses are not negative (Assumption 3 of the paper); for one that is, only f̃ ≤ level is asked.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from cmalight.control import Decision, InnerCycle, Known, Outcome
 
-# A new best after only new bests: the step size is still far below where it belongs.
-RAMP = 3.0
-# How far f̃ may lie above f(w⁰) for the true f to be asked whether the first epoch was good all the same.
-CERTIFIABLE = 2.0
 # c, P and g, as the study in docs/controlled.md chose them.
-DEFAULTS: dict[str, float] = {"tolerance": 1.3, "patience": 3, "growth": 1.5}
+DEFAULTS: dict[str, float] = {"tolerance": 1.5, "patience": 3, "growth": 1.5}
+# The growth while every epoch is a new best: the step size is still far below where it belongs.
+RAMP = 3.0
+# How far f̃ may lie above f(w⁰) for the true f to be asked whether the epoch was good all the same.
+CERTIFIABLE = 2.0
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """γ, θ, c, P, g, and what a refused epoch does to ζ."""
+    """γ, θ, c, P and g."""
 
     gamma: float
     theta: float
@@ -43,27 +45,37 @@ class Watch:
 
     best: float
     level: float
-    epochs_since_best: int
-    ramping: bool  # every epoch so far was a new best
+    epochs_since_best: int = 0
+    refusals: int = 0  # how many epochs in a row were undone
+    moved: bool = False  # whether an epoch was ever accepted
+    ramping: bool = True  # whether every epoch so far was a new best
+    ceiling: float = math.inf
 
     @classmethod
     def from_start(cls, f_0: float) -> Watch:
-        return cls(best=f_0, level=f_0, epochs_since_best=0, ramping=True)
+        return cls(best=f_0, level=f_0)
 
 
 def tolerant(
-    inner: InnerCycle, known: Known, watch: Watch, constants: Tolerance, *, f_end: Callable[[], float]
+    inner: InnerCycle,
+    known: Known,
+    watch: Watch,
+    constants: Tolerance,
+    *,
+    f_start: Callable[[], float],
+    f_end: Callable[[], float],
 ) -> tuple[Decision, Watch]:
-    """Lines 33 to 41; `f_end` evaluates f(w̃) and is called at most once, before anything was accepted."""
+    """Lines 33 to 42; `f_start` and `f_end` evaluate f(w^k) and f(w̃), each at most once, and hardly ever."""
     if not inner.is_finite:
         return refused(known, watch, constants, Outcome.DIVERGED)
     if inner.f_tilde <= highest_accepted(watch, constants):  # line 33
         return accepted(inner, watch, constants)
-    if is_certifiable(inner, known, watch):  # line 38
+    if inner.f_tilde <= highest_certifiable(known, watch):  # line 38
         f_certified = f_end()
-        if f_certified <= known.f_0 - constants.gamma * inner.zeta / inner.batches:  # line 39
-            decision = Decision(Outcome.CERTIFIED, inner.zeta, 1.0, phi=inner.f_tilde, f_next=f_certified)
-            return decision, Watch(inner.f_tilde, inner.f_tilde, epochs_since_best=0, ramping=watch.ramping)
+        f_current = f_start()
+        if f_certified <= f_current - constants.gamma * inner.zeta / inner.batches:
+            return certified(inner, known, watch, constants, f_certified)
+        known = replace(known, f_current=f_current)
     return refused(known, watch, constants, Outcome.REFUSED)
 
 
@@ -74,33 +86,45 @@ def highest_accepted(watch: Watch, constants: Tolerance) -> float:
     return min(constants.tolerance * watch.best, watch.level)
 
 
-def is_certifiable(inner: InnerCycle, known: Known, watch: Watch) -> bool:
-    """Whether nothing was accepted yet and f̃ is above f(w⁰), but not far (line 38).
+def highest_certifiable(known: Known, watch: Watch) -> float:
+    """Line 38: what f̃ may be at most for the true f to be asked; −inf where it is not asked.
 
-    Near a solution that does not fit each batch, f̃ exceeds f(w⁰) for every small ζ: only the true f can tell.
+    It is asked where the losses of the epochs may mislead. At a start that is good already, f̃ exceeds f(w⁰) for every
+    small ζ, because the batches disagree. And an epoch may end at a point far worse than its losses were: whatever
+    starts there is refused, so the second refusal in a row has to be a true one.
     """
-    return nothing_accepted(known, watch) and inner.f_tilde <= CERTIFIABLE * known.f_0
-
-
-def nothing_accepted(known: Known, watch: Watch) -> bool:
-    return watch.best == known.f_0
+    return CERTIFIABLE * known.f_0 if watch.refusals or not watch.moved else -math.inf
 
 
 def accepted(inner: InnerCycle, watch: Watch, constants: Tolerance) -> tuple[Decision, Watch]:
     """Lines 34 to 37: w̃ is kept; ζ grows, stays or shrinks."""
+    watch = replace(watch, refusals=0, moved=True)
     if inner.f_tilde <= watch.best - constants.gamma * inner.zeta / inner.batches:  # line 34
-        factor = RAMP if watch.ramping else constants.growth  # line 35
+        growth = RAMP if watch.ramping else constants.growth
+        factor = max(1.0, min(growth, watch.ceiling / inner.zeta))  # line 35
         decision = Decision(Outcome.NEW_BEST, inner.zeta, factor, phi=inner.f_tilde, f_next=None)
         return decision, replace(watch, best=inner.f_tilde, epochs_since_best=0)
-    epochs = watch.epochs_since_best + 1
-    if epochs >= constants.patience:  # line 36
+    watch = replace(watch, ramping=False, epochs_since_best=watch.epochs_since_best + 1)
+    if watch.epochs_since_best >= constants.patience:  # line 36
         decision = Decision(Outcome.STAGNATED, inner.zeta, constants.theta, phi=watch.best, f_next=None)
-        return decision, replace(watch, epochs_since_best=0, ramping=False)
-    decision = Decision(Outcome.TOLERATED, inner.zeta, 1.0, phi=watch.best, f_next=None)  # line 37
-    return decision, replace(watch, epochs_since_best=epochs, ramping=False)
+        return decision, replace(watch, epochs_since_best=0)
+    return Decision(Outcome.TOLERATED, inner.zeta, 1.0, phi=watch.best, f_next=None), watch  # line 37
+
+
+def certified(
+    inner: InnerCycle, known: Known, watch: Watch, constants: Tolerance, f_end: float
+) -> tuple[Decision, Watch]:
+    """Lines 39 and 40: w̃ is kept, and f̃ is what the next epochs are compared with.
+
+    That `best` may rise is paid for by a lower ceiling, except at the start, which happens once.
+    """
+    ceiling = min(constants.theta * watch.ceiling, inner.zeta / constants.theta) if watch.moved else watch.ceiling
+    decision = Decision(Outcome.CERTIFIED, inner.zeta, 1.0, phi=inner.f_tilde, f_next=f_end)  # line 39
+    level = max(watch.level, min(constants.tolerance * inner.f_tilde, CERTIFIABLE * known.f_0))
+    return decision, replace(watch, best=inner.f_tilde, level=level, refusals=0, moved=True, ceiling=ceiling)  # line 40
 
 
 def refused(known: Known, watch: Watch, constants: Tolerance, outcome: Outcome) -> tuple[Decision, Watch]:
-    """Lines 40 and 41: back to w^k with a smaller ζ; the inner optimizer starts anew."""
+    """Lines 41 and 42: back to w^k, in everything, with a smaller ζ."""
     decision = Decision(outcome, 0.0, constants.theta, phi=watch.best, f_next=known.f_current)
-    return decision, replace(watch, ramping=False)
+    return decision, replace(watch, refusals=watch.refusals + 1, ramping=False)

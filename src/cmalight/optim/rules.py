@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import asdict, fields
 from typing import Any, Protocol
 
 from cmalight import control, linesearch
-from cmalight.tolerant import CERTIFIABLE, Tolerance, Watch, highest_accepted, nothing_accepted, refused, tolerant
+from cmalight.tolerant import Tolerance, Watch, highest_accepted, highest_certifiable, refused, tolerant
 
 State = dict[str, Any]
 
@@ -61,14 +62,19 @@ class PaperRule:
 
 
 class TolerantRule:
-    """Lines 33 to 41 of docs/controlled.md; what it remembers is kept in the control state."""
+    """Lines 33 to 42 of docs/controlled.md; what it remembers is kept in the control state."""
 
     def __init__(self, state: State) -> None:
         self._state = state
 
     def decide(self, inner: control.InnerCycle, known: control.Known, epoch: Evaluations) -> control.Decision:
         decision, watch = tolerant(
-            inner, known, self._watch(), self._constants(), f_end=lambda: epoch._f_at(inner.zeta)
+            inner,
+            known,
+            self._watch(),
+            self._constants(),
+            f_start=epoch._f_start,
+            f_end=lambda: epoch._f_at(inner.zeta),
         )
         self._remember(watch)
         return decision
@@ -85,10 +91,7 @@ class TolerantRule:
 
     def is_lost(self, lower_bound: float, known: control.Known, _: Callable[[], float]) -> bool:
         watch = self._watch()
-        bound = highest_accepted(watch, self._constants())
-        if nothing_accepted(known, watch):
-            bound = max(bound, CERTIFIABLE * known.f_0)
-        return lower_bound > bound
+        return lower_bound > max(highest_accepted(watch, self._constants()), highest_certifiable(known, watch))
 
     def _constants(self) -> Tolerance:
         state = self._state
@@ -102,7 +105,7 @@ class TolerantRule:
 
     def _watch(self) -> Watch:
         state = self._state
-        return Watch(state["best"], state["level"], state["epochs_since_best"], bool(state["ramping"]))
+        return Watch(**{field.name: state[field.name] for field in fields(Watch)})
 
     def _remember(self, watch: Watch) -> None:
         self._state.update(as_state(watch))
@@ -110,12 +113,7 @@ class TolerantRule:
 
 def as_state(watch: Watch) -> State:
     """As plain numbers, which every kind of checkpoint can hold."""
-    return {
-        "best": watch.best,
-        "level": watch.level,
-        "epochs_since_best": watch.epochs_since_best,
-        "ramping": int(watch.ramping),
-    }
+    return asdict(watch)
 
 
 def constants(state: State) -> control.Constants:

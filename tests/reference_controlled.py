@@ -1,0 +1,108 @@
+"""The naive twin of `Controlled`: deep copies, plain floats, no early rejection, no clever bookkeeping."""
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class Twin:
+    """docs/controlled.md, lines 31 to 41, around an optimizer that `make` builds over a model's parameters."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        make: Callable[[Sequence[Tensor]], torch.optim.Optimizer],
+        batches: list[tuple[Tensor, Tensor]],
+        loss_fn: nn.Module,
+        *,
+        tolerance: float,
+        patience: int,
+        growth: float,
+        theta: float,
+        gamma: float = 1e-2,
+    ) -> None:
+        self.model, self.batches, self.loss_fn = model, batches, loss_fn
+        self.base = make(list(model.parameters()))
+        self.tolerance, self.patience, self.growth = tolerance, patience, growth
+        self.theta, self.gamma = theta, gamma
+        self.samples = sum(len(y) for _, y in batches)
+        self.k = self.samples / len(batches[0][1])
+        self.evaluations = 0
+        self.f_0 = self.evaluate()
+        self.best = self.level = self.f_0
+        self.since = 0
+        self.ramping = True
+        self.accepted_one = False
+        self.refusals = 0
+        self.ceiling = math.inf
+
+    def evaluate(self) -> float:
+        self.evaluations += 1
+        with torch.no_grad():
+            return sum(self.loss_fn(self.model(x), y).item() * len(y) for x, y in self.batches) / self.samples
+
+    @property
+    def zeta(self) -> float:
+        return max(group["lr"] for group in self.base.param_groups)
+
+    def scale(self, factor: float) -> None:
+        for group in self.base.param_groups:
+            group["lr"] *= factor
+
+    def epoch(self) -> str:
+        weights = copy.deepcopy(self.model.state_dict())
+        state = copy.deepcopy(self.base.state_dict())
+        zeta, total = self.zeta, 0.0
+        for x, y in self.batches:
+            self.base.zero_grad()
+            loss = self.loss_fn(self.model(x), y)
+            loss.backward()
+            total += loss.item() * len(y)
+            self.base.step()
+        f_tilde = total / self.samples
+        if math.isfinite(f_tilde):
+            if f_tilde <= min(self.tolerance * self.best, self.level):
+                return self.accept(f_tilde, zeta)
+            asks = self.refusals > 0 or not self.accepted_one
+            if asks and f_tilde <= 2 * self.f_0 and self.true_loss_fell(weights, zeta):
+                return self.certify(f_tilde, zeta)
+        self.model.load_state_dict(weights)
+        self.base.load_state_dict(state)
+        self.ramping = False
+        self.refusals += 1
+        self.scale(self.theta)
+        return "refused" if math.isfinite(f_tilde) else "diverged"
+
+    def accept(self, f_tilde: float, zeta: float) -> str:
+        self.accepted_one, self.refusals = True, 0
+        if f_tilde <= self.best - self.gamma * zeta / self.k:
+            self.best, self.since = f_tilde, 0
+            grown = zeta * (3.0 if self.ramping else self.growth)
+            self.scale(max(zeta, min(grown, self.ceiling)) / zeta)
+            return "new_best"
+        self.ramping = False
+        self.since += 1
+        if self.since == self.patience:
+            self.since = 0
+            self.scale(self.theta)
+            return "stagnated"
+        return "tolerated"
+
+    def true_loss_fell(self, weights: dict[str, Tensor], zeta: float) -> bool:
+        f_end = self.evaluate()
+        other = copy.deepcopy(self.model)
+        other.load_state_dict(weights)
+        ours, self.model = self.model, other
+        f_start = self.evaluate()
+        self.model = ours
+        return f_end <= f_start - self.gamma * zeta / self.k
+
+    def certify(self, f_tilde: float, zeta: float) -> str:
+        if self.accepted_one:
+            self.ceiling = min(self.theta * self.ceiling, zeta / self.theta)
+        self.accepted_one, self.refusals = True, 0
+        self.best, self.level = f_tilde, max(self.level, min(self.tolerance * f_tilde, 2 * self.f_0))
+        return "certified"
