@@ -1,0 +1,64 @@
+"""fit(optimizer="auto"): the recommended optimizer, from any start, with checkpoints."""
+
+import pytest
+import torch
+from torch import nn
+
+from cmalight import Controlled, fit
+from cmalight.training.solvers import make_optimizer
+
+from ..helpers import MSE, copied_state, network, same_state, table
+
+
+def trained(epochs: int, *, lr: float = 1e-3, checkpoint=None, model: nn.Module | None = None, **more):
+    model = network(seed=0) if model is None else model
+    result = fit(
+        model,
+        MSE,
+        table(samples=300),
+        optimizer="auto",
+        optimizer_options={"lr": lr},
+        batch_size=20,
+        max_epochs=epochs,
+        checkpoint=checkpoint,
+        progress=False,
+        measure_train_loss=True,
+        **more,
+    )
+    return model, result
+
+
+def test_auto_is_a_controlled_adam():
+    optimizer = make_optimizer("auto", network().parameters(), {"betas": (0.8, 0.99), "patience": 5})
+    assert isinstance(optimizer, Controlled)
+    assert isinstance(optimizer.base, torch.optim.Adam)
+    assert optimizer.param_groups[0]["betas"] == (0.8, 0.99)
+    assert optimizer.param_groups[0]["patience"] == 5
+
+
+def test_a_wrong_option_is_named():
+    with pytest.raises(ValueError, match="Invalid optimizer_options for 'auto'.*momentum"):
+        make_optimizer("auto", network().parameters(), {"momentum": 0.9})
+
+
+@pytest.mark.parametrize("exponent", [-5, -3, 0, 1])
+def test_the_first_step_size_does_not_matter(exponent):
+    loss = trained(25)[1].history[-1].train_loss
+    assert trained(25, lr=10.0**exponent)[1].history[-1].train_loss == pytest.approx(loss, rel=0.5)
+
+
+def test_it_needs_one_full_evaluation_in_a_smooth_run():
+    _, result = trained(25)
+    assert result.evaluations <= 3
+    assert result.history[-1].train_loss < 0.2 * result.history[0].train_loss
+
+
+def test_a_run_goes_on_from_its_checkpoint_bit_for_bit(tmp_path):
+    whole, result = trained(12)
+    file = tmp_path / "run.pt"
+    trained(5, checkpoint=file)
+    parts, resumed = trained(12, checkpoint=file)
+    assert same_state(copied_state(whole), copied_state(parts))
+    assert [(r.lr, r.f_tilde, r.outcome) for r in result.history] == [
+        (r.lr, r.f_tilde, r.outcome) for r in resumed.history
+    ]
