@@ -37,7 +37,7 @@ def test_auto_is_a_controlled_adam():
 
 
 def test_a_wrong_option_is_named():
-    with pytest.raises(ValueError, match="Invalid optimizer_options for 'auto'.*momentum"):
+    with pytest.raises(ValueError, match=r"Invalid optimizer_options for 'auto'.*momentum"):
         make_optimizer("auto", network().parameters(), {"momentum": 0.9})
 
 
