@@ -6,6 +6,7 @@ import itertools
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,9 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from cmalight import control
 from cmalight.counting import batch_size
+from cmalight.distributed import ranks_for
 from cmalight.optim.accumulate import BatchCounts, LossSum
+from cmalight.optim.ranks import GradientWeights, Totals
 from cmalight.optim.report import EpochReport
 from cmalight.snapshot import Snapshot
 
@@ -41,18 +44,23 @@ class Epoch:
 
     report: EpochReport | None
 
-    def __init__(self, optimizer: EpochOptimizer, objective: Any, model: nn.Module | None) -> None:
+    def __init__(
+        self, optimizer: EpochOptimizer, objective: Any, model: nn.Module | None, process_group: Any = None
+    ) -> None:
         self.report = None
         self._optimizer = optimizer
         self._objective = objective
         self._model = model if model is not None else getattr(objective, "model", None)
+        self._ranks = ranks_for(objective, self._model, process_group)
+        self._weights = None if self._ranks.alone else GradientWeights(self._ranks, self._model)
         self._state = _State.NEW
         self._losses = LossSum()
         self._counts = BatchCounts()
         self._regularisation: list[tuple[float, Tensor]] | None = None
         self._steps = 0
         self._skipped: Tensor | int = 0  # on the device: fused steps that GradScaler's found_inf made no steps
-        self._checkpoints: list[float] = []  # in samples
+        self._checkpoints: list[float] = []  # in samples; on several ranks in batches
+        self._batches_given = 0
         self._lower_bound = -math.inf
         self._last_batch: Any = None  # that `batches` gave
         self._announced = 0.0  # the samples in all the batches that `batches` gave
@@ -60,7 +68,7 @@ class Epoch:
     def __enter__(self) -> Epoch:
         if self._state is not _State.NEW:
             raise RuntimeError(f"This epoch cannot be entered again: it {self._state.value}")
-        self._zeta, self._known = self._optimizer._begin(self._objective, self._model)
+        self._zeta, self._known = self._optimizer._begin(self._objective, self._model, self._ranks)
         self._samples = self._optimizer._control["samples"]
         self._is_first = not self._optimizer._control["epochs"]
         self._is_regularised = any(group["weight_decay"] for group in self._optimizer.param_groups)
@@ -84,7 +92,7 @@ class Epoch:
         self._losses.add(loss, count)
         if self._is_regularised:
             self._add_regularisation(count)
-        self._counts.add(count)
+        self._counts.add(count, None if self._weights is None else self._weights.observed(loss, count, self._counts))
 
     def _add_regularisation(self, count: float) -> None:
         if self._regularisation is None:
@@ -95,18 +103,39 @@ class Epoch:
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         """The batches of `loader`, ending early once the epoch is certain to be rejected."""
         iterator = iter(loader)
-        for batch in iterator:
+        for batch in iterator if self._weights is None else self._shared(loader, iterator):
             if self._state is not _State.OPEN:
                 self._require_open("batches()")
             self._last_batch = batch
             if self._is_first:
                 self._announced += batch_size(batch) or 0.0
+            self._batches_given += 1
             yield batch
             if self._state is not _State.OPEN:
                 return
-            if self._checkpoints and self._counts.total >= self._checkpoints[0] and self._is_lost():
+            if self._checkpoints and self._progress() >= self._checkpoints[0] and self._is_lost():
                 _exhaust_sampler(loader, iterator)
                 return
+
+    def _shared(self, loader: Iterable[Any], iterator: Iterator[Any]) -> Iterator[Any]:
+        """The same batches, with the ranks agreeing on when to ask whether the epoch is lost.
+
+        They ask after the same batch, and not after one that only some of them have: else somebody would wait.
+        """
+        weights: Any = self._weights
+        batches, beginning = weights.begin(loader, iterator)
+        if beginning.samples is None and self._is_first:
+            beginning = replace(beginning, batches=0)
+        self._samples = max(self._samples, beginning.samples or 0.0)
+        self._checkpoints = [
+            share * beginning.batches for share in _CHECKPOINTS if self._checkpoints and beginning.batches
+        ]
+        for batch in batches:
+            weights.announce(batch)
+            yield batch
+
+    def _progress(self) -> float:
+        return self._counts.total if self._weights is None else self._batches_given
 
     def abandon(self) -> None:
         """Go back to w^k; the rest of the bracket runs no control and `report` stays None."""
@@ -124,33 +153,50 @@ class Epoch:
                 self._conclude(early=state is _State.REJECTED)
         finally:
             f_current = self._known.f_current if state is _State.ABANDONED else None
+            if self._weights is not None:
+                self._weights.end()
             self._optimizer._end(self._model, f_current=f_current, decided=self.report is not None)
             del self._snapshot
         self._optimizer._warn_if_stalled()
 
     def _conclude(self, *, early: bool) -> None:
-        if not self._counts.total:
-            raise RuntimeError(
-                "The epoch saw no batch: call epoch.observe(loss, len(target)) for each batch, "
-                "and check that the loader is not empty"
-            )
         try:
-            inner, decision = self._early_decision() if early else self._decision()
+            if early:
+                samples, (inner, decision) = self._counts.total, self._early_decision()
+            else:
+                totals = self._totals()
+                samples, (inner, decision) = totals.samples, self._decision(totals)
             self._snapshot.move(decision.alpha / self._zeta)
         except BaseException:
             # An evaluation that fails or is interrupted must not leave the weights at a trial point.
             self._snapshot.move(0.0)
             raise
-        self.report = self._optimizer._commit(inner, decision, samples=self._counts.total)
+        self.report = self._optimizer._commit(inner, decision, samples=samples)
 
-    def _decision(self) -> tuple[control.InnerCycle, control.Decision]:
+    def _totals(self) -> Totals:
+        own = Totals(
+            loss=self._losses.value(),
+            samples=self._counts.total,
+            nominal=self._counts.nominal,
+            steps=self._steps - int(self._skipped),
+            displacement=self._snapshot.displacement_norm(),
+        )
+        totals = own if self._weights is None else self._weights.agreed(own)
+        if not totals.samples:
+            raise RuntimeError(
+                "The epoch saw no batch: call epoch.observe(loss, len(target)) for each batch, "
+                "and check that the loader is not empty"
+            )
+        return totals
+
+    def _decision(self, totals: Totals) -> tuple[control.InnerCycle, control.Decision]:
         inner = control.InnerCycle(
             zeta=self._zeta,
-            f_tilde=_finite_or_inf(self._losses.value() / self._counts.total),
-            direction_norm=self._snapshot.displacement_norm() / self._zeta,
-            batches=self._counts.total / self._counts.nominal,
+            f_tilde=_finite_or_inf(totals.loss / totals.samples),
+            direction_norm=totals.displacement / self._zeta,
+            batches=totals.samples / totals.nominal,
         )
-        if not self._steps - int(self._skipped):
+        if not totals.steps:
             logger.warning("No step() was taken in this epoch, so it says nothing: lr and weights stay as they are.")
             return inner, control.no_step(self._known)
         return inner, self._optimizer._decide(inner, self._known, self)
@@ -166,7 +212,7 @@ class Epoch:
         if alpha != self._zeta:
             self._snapshot.set_aside()
         self._snapshot.move(alpha / self._zeta)
-        return self._optimizer._evaluate(self._objective)
+        return self._optimizer._evaluate(self._objective, self._ranks)
 
     def _counts_agree_with_the_objective(self) -> bool:
         """In the first epoch N is the objective's: comparable only with counts that are plain batch sizes."""
@@ -177,15 +223,17 @@ class Epoch:
 
         Asked a few times in an epoch, while the number of samples still to come is known.
         """
-        seen = self._counts.total
-        self._checkpoints = [checkpoint for checkpoint in self._checkpoints if seen < checkpoint]
-        if not (seen < self._samples and self._counts_agree_with_the_objective()):
+        self._checkpoints = [checkpoint for checkpoint in self._checkpoints if self._progress() < checkpoint]
+        rows = self._ranks.gather(
+            self._counts.total, self._counts_agree_with_the_objective(), self._losses.lowest(), self._losses.value()
+        )
+        if not (sum(row[0] for row in rows) < self._samples and all(row[1] for row in rows)):
             return False
-        if self._losses.lowest() < 0.0:
+        if min(row[2] for row in rows) < 0.0:
             self._optimizer._stop_rejecting_early()
             self._checkpoints.clear()
             return False
-        self._lower_bound = self._losses.value() / self._samples
+        self._lower_bound = sum(row[3] for row in rows) / self._samples
         if not math.isfinite(self._lower_bound):
             self._state = _State.REJECTED
             return True
@@ -222,7 +270,10 @@ class Epoch:
         self._steps += 1
         if found_inf is not None:
             self._skipped = self._skipped + (found_inf > 0)
-        return self._counts.take()
+        scale = self._counts.take()
+        if self._weights is not None:
+            self._weights.stepped(scale)
+        return scale
 
     def _observe_closure(self, closure: Callable[[], Any]) -> Any:
         """The closure's loss is one observation, unless the closure made its own."""
