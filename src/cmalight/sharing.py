@@ -19,6 +19,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
+from cmalight.counting import batch_size
 from cmalight.distributed import Ranks
 
 
@@ -42,14 +43,24 @@ def own_part(loader: Iterable[Any], ranks: Ranks, *, whole: bool) -> Iterable[An
     return _EveryNthBatch(loader, ranks) if whole else loader
 
 
-def samples_in(loader: Iterable[Any]) -> float | None:
-    """How many samples one pass gives, at most; None where that cannot be told without making it."""
-    if isinstance(loader, DataLoader):
-        if isinstance(loader.dataset, IterableDataset) or loader.batch_size is None:
-            return None
-        return float(len(loader.sampler))  # type: ignore[arg-type]
-    samples = getattr(loader, "samples", None)
-    return float(samples) if isinstance(samples, int) else None
+def sizes_of(loader: Iterable[Any]) -> list[float] | None:
+    """The sizes of the batches of one pass; None where they cannot be told without making it."""
+    if isinstance(loader, list | tuple):
+        sizes = [batch_size(batch) for batch in loader]
+        return None if None in sizes else [size or 0.0 for size in sizes]
+    if hasattr(loader, "for_evaluation"):  # TensorBatches
+        in_memory: Any = loader
+        return _cut(in_memory.samples, in_memory.batch_size, drop_last=False)
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return None
+    if loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler:
+        return None
+    return _cut(len(loader.sampler), loader.batch_size, drop_last=loader.drop_last)  # type: ignore[arg-type]
+
+
+def _cut(samples: int, size: int, *, drop_last: bool) -> list[float]:
+    rest = samples % size
+    return [float(size)] * (samples // size) + ([float(rest)] if rest and not drop_last else [])
 
 
 def _visits_all_once(sampler: object) -> bool:

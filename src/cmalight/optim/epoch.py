@@ -6,7 +6,6 @@ import itertools
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -123,14 +122,11 @@ class Epoch:
         They ask after the same batch, and not after one that only some of them have: else somebody would wait.
         """
         weights: Any = self._weights
-        batches, beginning = weights.begin(loader, iterator)
-        if beginning.samples is None and self._is_first:
-            beginning = replace(beginning, batches=0)
-        self._samples = max(self._samples, beginning.samples or 0.0)
-        self._checkpoints = [
-            share * beginning.batches for share in _CHECKPOINTS if self._checkpoints and beginning.batches
-        ]
-        for batch in batches:
+        coming = weights.begin(loader)
+        self._samples = max(self._samples, coming.samples or 0.0)
+        known = coming.batches and (coming.samples is not None or not self._is_first)
+        self._checkpoints = [share * coming.batches for share in _CHECKPOINTS if self._checkpoints and known]
+        for batch in iterator:
             weights.announce(batch)
             yield batch
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Iterable, Iterator, Sequence
+import zlib
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import torch
@@ -17,7 +18,8 @@ from torch.utils.data import IterableDataset
 
 from cmalight.counting import batch_size
 from cmalight.distributed import Ranks
-from cmalight.sharing import samples_in
+from cmalight.optim.accumulate import BatchCounts
+from cmalight.sharing import sizes_of
 
 # Beyond this relative difference of ‖w̃ − w^k‖ the ranks do not train one model.
 _DRIFT = 1e-3
@@ -45,52 +47,59 @@ class Beginning:
 class GradientWeights:
     """Weighs this rank's gradient before it is averaged with the others', so that every sample counts once.
 
-    DDP and FSDP2 give the plain average over W ranks, (1/W) Σ_r ∇ℓ_r, and a rank that has joined gives 0. Wanted is
-    Σ_r n_r ∇ℓ_r / n̄. The weight n_r W/n̄ on ∇ℓ_r does it, and the ranks need not ask each other for it at every batch.
-    It is put on the model's outputs where `epoch.batches` gave the batch, or on a loss that was observed before its
-    backward pass; a step that got neither is as long as its rank's own batch asks for, and `agreed` looks whether
-    that was the same on every rank.
+    DDP and FSDP2 give the plain average over W ranks, (1/W) Σ_r ∇ℓ_r, to which a rank that has joined adds nothing.
+    Wanted is ∇ℓ_p = Σ_r n_r ∇ℓ_r / n_p. Where the loaders tell their batch sizes beforehand, ∇ℓ_r gets the weight
+    n_r W/n_p, on the model's outputs. Where they do not, a loss that is observed before its backward pass gets the
+    weight n_r W/n̄, and the step is then of full length. So nobody waits for anybody at a batch.
+    What got no weight makes a step as long as its rank's own batch asks for; `agreed` looks whether all did the same.
     """
 
     def __init__(self, ranks: Ranks, model: nn.Module | None) -> None:
         self._ranks = ranks
         self._model = model
         self._usual = 0.0  # n̄/W
-        self._size = 0.0  # of the batch under way, where it is not the usual one
-        self._applied = False  # whether the outputs' gradients have got it
+        self._means: list[float] = []  # n_p/W of each batch, where the ranks' sizes differ
+        self._given = 0
+        self._size = 0.0  # n_r of the batch under way, where that is not its mean n_p/W
+        self._mean = 0.0
+        self._applied = False  # whether the outputs' gradients have got their weight
         self._hook: Any = None
         self._steps = 0
-        self._lengths = (0.0, 0.0)  # a signature of the steps that were not of full length
+        self._not_full: list[tuple[int, float]] = []  # the number and the length of steps that were not of full length
 
-    def begin(self, loader: Iterable[Any], iterator: Iterator[Any]) -> tuple[Iterator[Any], Beginning]:
-        """Look at everybody's first batch, and at how much there is to come."""
-        first = next(iterator, _NOTHING)
-        size = 0.0 if first is _NOTHING else batch_size(first) or math.nan
-        rows = self._ranks.gather(size, _length_of(loader), -1.0 if (n := samples_in(loader)) is None else n)
-        nominal = sum(row[0] for row in rows)  # n̄
-        self._usual = 0.0 if math.isnan(nominal) else nominal / self._ranks.size
-        samples = None if any(row[2] < 0 for row in rows) else sum(row[2] for row in rows)
-        return chain(() if first is _NOTHING else (first,), iterator), Beginning(
-            int(min(row[1] for row in rows)), samples
-        )
+    def begin(self, loader: Iterable[Any]) -> Beginning:
+        """Learn how much there is to come, on all ranks."""
+        sizes = sizes_of(loader)
+        rows = self._ranks.gather(_length_of(loader), -1.0 if sizes is None else sum(sizes), _checksum(sizes or ()))
+        batches = int(min(row[0] for row in rows))
+        if sizes is None or any(row[1] < 0 for row in rows):
+            return Beginning(batches, None)
+        if any(row != rows[0] for row in rows):
+            longest = int(max(row[0] for row in rows))
+            table = self._ranks.gather(*sizes, *[0.0] * (longest - len(sizes)))
+            self._means = [sum(column) / self._ranks.size for column in zip(*table, strict=True)]
+        self._usual = (self._means or sizes or [0.0])[0]
+        return Beginning(batches, sum(row[1] for row in rows))
 
     def announce(self, batch: Any) -> None:
         """The batch that comes next."""
-        size = batch_size(batch)
-        self._size = 0.0 if size is None or not self._usual or size == self._usual else size
-        self._applied = False
-        if self._size and self._model is not None and self._hook is None:
-            self._hook = self._model.register_forward_hook(self._on_outputs)
+        self._size, self._applied = 0.0, False
+        if not self._means:
+            return
+        size, self._mean = batch_size(batch), self._means[min(self._given, len(self._means) - 1)]
+        self._given += 1
+        if size is not None and size != self._mean and self._model is not None:
+            self._size = size
+            self._hook = self._hook or self._model.register_forward_hook(self._on_outputs)
 
     def end(self) -> None:
         if self._hook is not None:
             self._hook.remove()
-            self._hook = None
 
-    def observed(self, loss: Any, count: float, counts: Any) -> float:
-        """What `count` samples are worth for the length of the step, when the gradient's weight is taken off."""
+    def observed(self, loss: Any, count: float, counts: BatchCounts) -> float:
+        """What `count` samples are worth for the length of the step, once the gradient's weight is taken off."""
         if self._applied:
-            return self._usual * (count / self._size)
+            return self._mean * (count / self._size)
         weight = count / (self._usual or count)
         self._usual = self._usual or count
         self._size = 0.0  # if the backward pass is still to come, the loss gets the weight, not the outputs
@@ -106,24 +115,38 @@ class GradientWeights:
     def stepped(self, scale: float) -> None:
         self._steps += 1
         if scale != 1.0:
-            plain, numbered = self._lengths
-            self._lengths = (plain + (scale - 1.0), numbered + (scale - 1.0) * self._steps)
+            self._not_full.append((self._steps, scale))
 
     def agreed(self, own: Totals) -> Totals:
         """Everybody's figures together; refused where the ranks did not train one model with the same steps."""
-        rows = self._ranks.gather(own.loss, own.samples, own.nominal, own.steps, own.displacement, *self._lengths)
-        stepped = [row for row in rows if row[3]]
-        if any((row[2], *row[5:]) != (stepped[0][2], *stepped[0][5:]) for row in stepped):
+        rows = self._ranks.gather(
+            own.loss, own.samples, own.nominal, own.steps, own.displacement, self._steps, bool(self._not_full)
+        )
+        stepped = [row for row in rows if row[5]]
+        same_nominal = all(row[2] == stepped[0][2] for row in stepped)
+        if not same_nominal or (any(row[6] for row in rows) and self._lengths_differ([row[5] for row in rows])):
             raise RuntimeError(_UNEVEN)
         lengths = [row[4] for row in rows]
-        if all(map(math.isfinite, lengths)) and max(lengths) - min(lengths) > _DRIFT * max(lengths):
+        finite = all(map(math.isfinite, lengths))
+        if finite and max(lengths) - min(lengths) > _DRIFT * max(lengths):
             raise RuntimeError(_APART)
         return Totals(
             loss=sum(row[0] for row in rows),
             samples=sum(row[1] for row in rows),
             nominal=self._ranks.size * stepped[0][2] if stepped else 1.0,
             steps=max(row[3] for row in rows),
-            displacement=lengths[0] if all(map(math.isfinite, lengths)) else math.inf,
+            displacement=lengths[0] if finite else math.inf,
+        )
+
+    def _lengths_differ(self, steps: list[float]) -> bool:
+        """Whether two ranks took a step of the same number, but not of the same length."""
+        ends = sorted(set(steps))
+        table = self._ranks.gather(
+            *(_checksum(v for pair in self._not_full if pair[0] <= end for v in pair) for end in ends)
+        )
+        return any(
+            len({row[column] for row, taken in zip(table, steps, strict=True) if taken >= end}) > 1
+            for column, end in enumerate(ends)
         )
 
     def _on_outputs(self, _module: nn.Module, _inputs: Any, outputs: Any) -> None:
@@ -135,7 +158,7 @@ class GradientWeights:
         if not self._size:
             return None
         self._applied = True
-        return gradient * (self._size / self._usual)
+        return gradient * (self._size / self._mean)
 
 
 def refuse_outer_join(model: nn.Module | None, seen: object) -> object:
@@ -162,6 +185,10 @@ def require_same_state(rows: Sequence[tuple[float, ...]]) -> None:
         )
 
 
+def _checksum(values: Iterable[float]) -> int:
+    return zlib.crc32(array("d", values).tobytes())
+
+
 def _length_of(loader: Any) -> float:
     if isinstance(getattr(loader, "dataset", None), IterableDataset):
         return 0.0  # its length is a guess, and a rank that ends before it would leave the others waiting
@@ -171,7 +198,6 @@ def _length_of(loader: Any) -> float:
         return 0.0
 
 
-_NOTHING = object()
 _UNEVEN = (
     "The ranks' batches had different sizes in the same step, so that a plain average of their gradients weighs "
     "samples differently: iterate `epoch.batches(loader)` with the model that the objective has, or call "
