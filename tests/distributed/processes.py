@@ -3,6 +3,7 @@
 import datetime
 import multiprocessing
 import os
+import time
 import traceback
 
 import torch
@@ -22,9 +23,10 @@ def on_ranks(function, folder, *arguments, size=2):
     ]
     for process in processes:
         process.start()
+    deadline = time.monotonic() + _SECONDS
     try:
         for process in processes:
-            process.join(_SECONDS)
+            process.join(max(0.0, deadline - time.monotonic()))
     finally:
         hanging = [process for process in processes if process.is_alive()]
         for process in hanging:

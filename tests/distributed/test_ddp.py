@@ -7,9 +7,9 @@ from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from cmalight import CMA, CMALight, Objective, Outcome
-from tests.helpers import MSE, network, run_epoch, same_state, split, table
+from tests.helpers import MSE, network, run_epoch, same_state
 
-from .problems import GLOBAL_BATCH, rank_part, states, train
+from .problems import global_batches, rank_part, states, train, uneven_part
 from .processes import on_ranks
 
 RUNS = {
@@ -19,18 +19,6 @@ RUNS = {
     "CMA": {"lr": 1.0, "make": CMA},
     "weight decay": {"lr": 1.0, "weight_decay": 0.01},
 }
-
-
-def global_batches():
-    return split(*table(1000, noise=0.3), GLOBAL_BATCH)
-
-
-def uneven_part(batches, rank):
-    """Rank 0 gets three eighths of each batch."""
-    return [
-        (x[: len(x) * 3 // 8], y[: len(x) * 3 // 8]) if rank == 0 else (x[len(x) * 3 // 8 :], y[len(x) * 3 // 8 :])
-        for x, y in batches
-    ]
 
 
 def assert_equal_runs(run, expected, *, checked_alike=True):
