@@ -52,6 +52,8 @@ class EpochOptimizer(Optimizer):
 
     # Settings of the whole optimizer, not of a parameter group.
     _shared: ClassVar[tuple[str, ...]] = ()
+    # Whether lr is the control's, so that a scheduler that raises it undoes what the control decided.
+    _owns_lr: ClassVar[bool] = True
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any], *, maximize: bool = False) -> None:
         if maximize:
@@ -76,6 +78,8 @@ class EpochOptimizer(Optimizer):
         self._fused_checked = False
         self._circumstances: tuple[float, ...] | None = None
         self._join_mark: object = None
+        self._lr_left: list[float] = []  # as the last epoch left it
+        self._lr_warned = False
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
@@ -131,6 +135,7 @@ class EpochOptimizer(Optimizer):
         f_0 = self._evaluate_start(objective, ranks_for(objective))
         begun_with = self._control["zeta_0"] if self._control["zeta_0"] != UNKNOWN else self._zeta()
         self._scale_lr_to(begun_with if lr is None else float(lr))
+        self._lr_left = []
         self._anchor(f_0, objective)
 
     def _require_objective(self, objective: Any) -> None:
@@ -234,6 +239,8 @@ class EpochOptimizer(Optimizer):
             raise ValueError("Invalid lr values: the lr of every parameter group is 0; at least one must be positive")
         if not self._parameters():
             raise ValueError("There is nothing to train: no parameter of the optimizer requires a gradient")
+        if any(now > left for now, left in zip(self._lrs(), self._lr_left, strict=False)):
+            self._warn_about_lr("was raised between two epochs", stacklevel=4)
         self._join_mark = refuse_outer_join(model, self._join_mark)
         changed = self._circumstances is not None and self._circumstances != self._describe_circumstances(model)
         state = self._control
@@ -298,6 +305,7 @@ class EpochOptimizer(Optimizer):
 
     def _end(self, model: nn.Module | None, *, f_current: float | None, decided: bool) -> None:
         self._epoch = None
+        self._lr_left = self._lrs()
         self._join_mark = getattr(model, "_join_config", None)
         if not decided:
             self._control["f_current"] = UNKNOWN if f_current is None else f_current
@@ -320,6 +328,17 @@ class EpochOptimizer(Optimizer):
             RuntimeWarning,
             stacklevel=4,
         )
+
+    def _warn_about_lr(self, what: str, *, stacklevel: int) -> None:
+        if self._owns_lr and not self._lr_warned:
+            self._lr_warned = True
+            warnings.warn(
+                f"lr {what}, which undoes what {type(self).__name__} decided: its control shrinks lr by itself and "
+                "needs no schedule. A scheduler that only lowers lr, once an epoch, does no harm "
+                "(docs/distributed.md); optimizer.restart(objective, lr=...) sets another lr.",
+                RuntimeWarning,
+                stacklevel=stacklevel,
+            )
 
     def _advice_when_stalled(self) -> str:
         return "Try optimizer.restart(objective, lr=...) with another lr."
@@ -353,6 +372,9 @@ class EpochOptimizer(Optimizer):
         """What a known f(w^k) depends on: changes of any weight of the model show in its version counter."""
         weights = self._parameters() if model is None else model.parameters()
         return (*(group["weight_decay"] for group in self.param_groups), *(local(p)._version for p in weights))
+
+    def _lrs(self) -> list[float]:
+        return [float(group["lr"]) for group in self.param_groups]
 
     def _zeta(self) -> float:
         return float(max(group["lr"] for group in self.param_groups))

@@ -68,6 +68,7 @@ class Epoch:
         if self._state is not _State.NEW:
             raise RuntimeError(f"This epoch cannot be entered again: it {self._state.value}")
         self._zeta, self._known = self._optimizer._begin(self._objective, self._model, self._ranks)
+        self._lrs = self._optimizer._lrs()
         self._samples = self._optimizer._control["samples"]
         self._is_first = not self._optimizer._control["epochs"]
         self._is_regularised = any(group["weight_decay"] for group in self._optimizer.param_groups)
@@ -144,6 +145,7 @@ class Epoch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         state, self._state = self._state, _State.CLOSED
+        lr_changed = kind is None and self._optimizer._lrs() != self._lrs
         try:
             if kind is None and state is not _State.ABANDONED:
                 self._conclude(early=state is _State.REJECTED)
@@ -153,6 +155,8 @@ class Epoch:
                 self._weights.end()
             self._optimizer._end(self._model, f_current=f_current, decided=self.report is not None)
             del self._snapshot
+        if lr_changed:
+            self._optimizer._warn_about_lr("was changed inside an epoch", stacklevel=3)
         self._optimizer._warn_if_stalled()
 
     def _conclude(self, *, early: bool) -> None:

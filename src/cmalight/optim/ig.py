@@ -29,6 +29,7 @@ class IG(EpochOptimizer):
     """
 
     _shared: ClassVar[tuple[str, ...]] = ("decay",)
+    _owns_lr: ClassVar[bool] = False
 
     def __init__(
         self,
