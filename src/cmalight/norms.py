@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from cmalight.sharded import local, sum_over_shards
+
 # A difference of two tensors is formed piece by piece, so that its memory stays below this many elements.
 PIECE = 1 << 18
 # A large tensor is summed up in rows of this length, and only the rows' sums in double precision.
@@ -22,7 +24,11 @@ def accumulation_dtype(device: torch.device) -> torch.dtype:
 
 @torch.no_grad()
 def sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
-    """Σ ‖t‖² as a 0-dim tensor on the device of the first tensor; waits for nothing."""
+    """Σ ‖t‖² as a 0-dim tensor on the device of the first tensor; waits for nothing, but for the holders of shards."""
+    return sum_over_shards(tensors, lambda own: _sum_of_squares([local(tensors[i]) for i in own]))
+
+
+def _sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
     device, dtype = tensors[0].device, tensors[0].dtype
     short: list[Tensor] = []
     norms: list[Tensor] = []
@@ -57,7 +63,15 @@ def _norm_by_rows(tensor: Tensor) -> Tensor:
 @torch.no_grad()
 def distance(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
     """‖left − right‖ over all tensors together."""
-    return math.sqrt(sum(float(sum_of_squares(pieces).item()) for pieces in _differences(left, right)))
+
+    def over(own: Sequence[int]) -> Tensor:
+        squares = [
+            _sum_of_squares(pieces)
+            for pieces in _differences([local(left[i]) for i in own], [local(right[i]) for i in own])
+        ]
+        return torch.stack([s.to(squares[0].device) for s in squares]).sum()
+
+    return math.sqrt(float(sum_over_shards(left, over).item()))
 
 
 def _differences(left: Sequence[Tensor], right: Sequence[Tensor]) -> Iterator[list[Tensor]]:

@@ -12,9 +12,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from cmalight.counting import sample_count
+from cmalight.distributed import ALONE, ranks_of, unwrapped
 from cmalight.merging import is_pair_of_tensors, looks_across_the_batch, merged
 from cmalight.norms import accumulation_dtype
 from cmalight.shapes import refuse_broadcast
+from cmalight.sharded import communicates, reshard
+from cmalight.sharing import in_lockstep, own_part
 from cmalight.undisturbed import undisturbed
 
 Forward = Callable[[Any, Any], tuple[Tensor, Any]]
@@ -37,6 +40,10 @@ class Objective:
         merge: None merges batches into large ones where that does not change the value, as far as a trial on
             single samples can tell: a sample mean, and no layer that looks across the batch. True insists,
             False never does.
+        process_group: the ranks that share the evaluation: a group, False for nobody, or None for those that
+            `cmalight.distributed.ranks_of` finds.
+        whole: every rank's loader gives all the data in the same order, so that each evaluates a part of it; without
+            this, a loader that has no DistributedSampler is taken for the rank's own part.
     """
 
     def __init__(
@@ -48,6 +55,8 @@ class Objective:
         forward: Forward | None = None,
         mode: Literal["train", "eval"] = "train",
         merge: bool | None = None,
+        process_group: Any = None,
+        whole: bool = False,
     ) -> None:
         if mode not in ("train", "eval"):
             raise ValueError(f"Invalid mode value: {mode!r}; expected 'train' or 'eval'")
@@ -77,6 +86,10 @@ class Objective:
         self.mode = mode
         self.samples: float = math.nan  # of the last pass: the sum of the counts
         self.before_batch: Callable[[], object] | None = None  # may raise, to break off a pass
+        self.process_group = process_group
+        self._whole = whole
+        self._ranks = ALONE
+        self._part = self.loader  # what this rank evaluates of it
         self._forward = forward
         self._merge = False if forward is not None else merge
         self._tried = False
@@ -84,9 +97,18 @@ class Objective:
 
     @torch.no_grad()
     def __call__(self) -> float:
-        with undisturbed(self.model, self.loader):
-            self._set_mode()
-            return self._mean_loss()
+        self._share_out()
+        try:
+            with undisturbed(self.model, self._part):
+                self._set_mode()
+                return self._mean_loss()
+        finally:
+            reshard(self.model)
+
+    def _share_out(self) -> None:
+        ranks = ranks_of(self.model, self.process_group)
+        if ranks != self._ranks:
+            self._ranks, self._part = ranks, own_part(self.loader, ranks, whole=self._whole)
 
     def _set_mode(self) -> None:
         if self.mode == "eval":
@@ -95,34 +117,62 @@ class Objective:
             self.model.train()
 
     def _mean_loss(self) -> float:
+        """Over all ranks; one whose pass fails says so to the others, which would wait for it otherwise."""
+        total, samples, failure = 0.0, 0.0, None
+        try:
+            total, samples = self._own_sums()
+        except Exception as error:
+            if self._ranks.alone:
+                raise
+            failure = error
+        rows = self._ranks.gather(total, samples, failure is not None)
+        if failure is not None:
+            raise failure
+        if failed := [rank for rank, (*_, has_failed) in enumerate(rows) if has_failed]:
+            raise RuntimeError(f"The evaluation failed on rank {failed[0]}: see the error there")
+        samples = sum(row[1] for row in rows)
+        if not samples:
+            raise ValueError("Objective got no batch from its loader; it must yield at least one, on every pass")
+        self.samples = samples
+        return sum(row[0] for row in rows) / samples
+
+    def _own_sums(self) -> tuple[float, float]:
+        """Σ count · loss and Σ count of this rank."""
         total: Tensor | None = None
         samples = 0.0
-        for batch in self._batches():
+        for batch, counts in self._rounds():
             loss, count = self._evaluate(batch)
+            if not counts:
+                continue
             if total is None:
                 total = torch.zeros((), dtype=accumulation_dtype(loss.device), device=loss.device)
             total.add_(loss.to(total.device), alpha=count)
             samples += count
-        if total is None:
-            raise ValueError("Objective got no batch from its loader; it must yield at least one, on every pass")
-        self.samples = samples
-        return float(total.item()) / samples
+        return (0.0 if total is None else float(total.item())), samples
+
+    def _rounds(self) -> Iterator[tuple[Any, bool]]:
+        """The batches, and whether they count: where a forward pass talks to other ranks, all make equally many."""
+        if self._ranks.alone or not communicates(self.model):
+            return ((batch, True) for batch in self._batches())
+        if self._merge is None:
+            self._merge = False  # the trial would not make equally many on every rank
+        return in_lockstep(self._batches(), self._ranks)
 
     def _batches(self) -> Iterator[Any]:
         self._passes += 1
         if self._merge is None or (self._tried and self._merge and _is_time_to_try_again(self._passes)):
             # The trial draws random numbers of its own, and a resumed run makes it at another moment.
-            with undisturbed(self.model, self.loader):
+            with undisturbed(self.model, self._part):
                 self._merge, self._tried = self._merging_is_exact(), True
         if not self._merge or looks_across_the_batch(self.model):
-            return iter(self.loader)
-        return merged(self.loader, self.model)
+            return iter(self._part)
+        return merged(self._part, self.model)
 
     def _evaluate(self, batch: Any) -> tuple[Tensor, float]:
         if self.before_batch is not None:
             self.before_batch()
         if self._forward is not None:
-            loss, count = self._unpacked(self._forward(self.model, batch))
+            loss, count = self._unpacked(self._forward(unwrapped(self.model), batch))
         else:
             loss, count = self._forward_pair(batch)
         loss = torch.as_tensor(loss)
@@ -155,7 +205,7 @@ class Objective:
                 f"Objective cannot count the samples of a target that is {_describe(target)}; "
                 "pass forward=lambda model, batch: (mean loss, count)"
             )
-        output = self.model(inputs)
+        output = unwrapped(self.model)(inputs)
         refuse_broadcast(output, target, self.loss_fn)
         return self.loss_fn(output, target), count
 
@@ -166,7 +216,7 @@ class Objective:
         """
         if looks_across_the_batch(self.model):
             return False
-        first = next(iter(self.loader), None)
+        first = next(iter(self._part), None)
         if not is_pair_of_tensors(first) or len(first[0]) < 2:
             return False
         few = first[0][:_TRIED_SAMPLES], first[1][:_TRIED_SAMPLES]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from cmalight.norms import distance
+from cmalight.sharded import local, reshard
 
 
 class ModuleState:
@@ -41,7 +42,8 @@ class ModuleState:
 class Snapshot:
     """Remembers w^k; later sets the weights to any point of the line through w^k and w̃.
 
-    It holds one copy of the parameters, and a second one from `set_aside` to `release_tentative`.
+    It holds one copy of the parameters, and a second one from `set_aside` to `release_tentative`; of parameters
+    that are sharded over ranks it holds what this rank holds.
     """
 
     def __init__(self, params: Sequence[Tensor], model: nn.Module | None) -> None:
@@ -77,17 +79,23 @@ class Snapshot:
     @torch.no_grad()
     def _stretch(self, fraction: float) -> None:
         # In place, so that no third copy of the parameters is ever held.
-        torch._foreach_sub_(self._params, self._start.weights)
-        torch._foreach_mul_(self._params, fraction)
-        torch._foreach_add_(self._params, self._start.weights)
+        weights = self._local()
+        torch._foreach_sub_(weights, self._start.weights)
+        torch._foreach_mul_(weights, fraction)
+        torch._foreach_add_(weights, self._start.weights)
 
     def _copy(self) -> _Point:
-        return _Point([p.detach().clone() for p in self._params], ModuleState(self._model))
+        return _Point([p.detach().clone() for p in self._local()], ModuleState(self._model))
 
     @torch.no_grad()
     def _go_to(self, point: _Point) -> None:
-        torch._foreach_copy_(self._params, point.weights)
+        reshard(self._model)
+        torch._foreach_copy_(self._local(), point.weights)
         point.state.restore()
+
+    def _local(self) -> list[Tensor]:
+        """Looked up each time: FSDP2 may exchange the tensor that holds a shard."""
+        return [local(p) for p in self._params]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,11 @@ from torch.optim import SGD
 from torch.optim.lr_scheduler import ConstantLR, LRScheduler, ReduceLROnPlateau, SequentialLR, StepLR
 from torch.optim.swa_utils import SWALR, AveragedModel
 
+from cmalight import CMA, IG, CMALight, Objective
+
+from . import loop
 from .infos import INFOS, each_optimizer
-from .loop import assert_same, batches, network, run_epoch
+from .loop import LOSS, assert_same, batches, network, run_epoch
 
 _CASES = [
     pytest.param(info.optim_cls, schedulers, id=f"{info.name}-{number}")
@@ -68,6 +71,7 @@ def test_steps_under_schedulers_go_in_the_right_direction_and_as_in_sgd(
     assert_same(result, expected)
 
 
+@pytest.mark.filterwarnings("ignore:lr was raised between two epochs:RuntimeWarning")
 @pytest.mark.parametrize(("optimizer_class", "schedulers"), _CASES)
 def test_epochs_under_schedulers_lower_the_loss(optimizer_class: Any, schedulers: Any) -> None:
     model = network()
@@ -155,3 +159,48 @@ def test_weight_averaging_works_around_epochs(optimizer_class: Any) -> None:
         scheduler.step()
         seen.append(model[0].weight.detach().clone())
     torch.testing.assert_close(averaged.module[0].weight.detach(), torch.stack(seen).mean(0))
+
+
+@pytest.mark.parametrize("optimizer_class", [CMALight, CMA])
+def test_a_scheduler_that_raises_lr_is_warned_about_once(optimizer_class: Any) -> None:
+    model = network()
+    optimizer = optimizer_class(model.parameters(), lr=0.05)
+    scheduler = StepLR(optimizer, step_size=1, gamma=1.5)
+    run_epoch(optimizer, model, batches(0))
+    scheduler.step()
+    with pytest.warns(RuntimeWarning, match="lr was raised between two epochs") as caught:
+        run_epoch(optimizer, model, batches(1))
+    assert [warning.filename for warning in caught] == [loop.__file__]  # it points to the user's `with`
+    scheduler.step()
+    run_epoch(optimizer, model, batches(2))
+
+
+@pytest.mark.parametrize("optimizer_class", [CMALight, CMA])
+def test_a_scheduler_that_steps_at_every_batch_is_warned_about(optimizer_class: Any) -> None:
+    model = network()
+    optimizer = optimizer_class(model.parameters(), lr=0.05)
+    scheduler = StepLR(optimizer, step_size=1, gamma=0.9)
+    with pytest.warns(RuntimeWarning, match="lr was changed inside an epoch"):
+        run_epoch(optimizer, model, batches(0), after_step=scheduler.step)
+
+
+@each_optimizer
+def test_a_scheduler_that_lowers_lr_and_a_restart_that_raises_it_are_fine(optimizer_class: Any) -> None:
+    """Warnings are errors here."""
+    model = network()
+    optimizer = optimizer_class(model.parameters(), lr=0.05)
+    scheduler = StepLR(optimizer, step_size=1, gamma=0.9)
+    for order in range(3):
+        run_epoch(optimizer, model, batches(order))
+        scheduler.step()
+    optimizer.restart(Objective(model, LOSS, batches()), lr=0.5)
+    run_epoch(optimizer, model, batches(3))
+
+
+def test_ig_may_be_scheduled_as_one_likes() -> None:
+    model = network()
+    optimizer = IG(model.parameters(), lr=0.05)
+    scheduler = StepLR(optimizer, step_size=1, gamma=1.1)
+    for order in range(2):
+        run_epoch(optimizer, model, batches(order), after_step=scheduler.step)
+        scheduler.step()

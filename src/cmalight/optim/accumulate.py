@@ -104,10 +104,18 @@ class BatchCounts:
         """n_p: the samples behind the gradients as they stand."""
         return self._since_cut or self._before_cut
 
-    def add(self, count: float) -> None:
+    def add(self, count: float, worth: float | None = None) -> None:
+        """`worth` is what the samples count for the next step, where that is not their number."""
         self.total += count
         self.observations += 1
-        self._since_cut += count
+        self._since_cut += count if worth is None else worth
+
+    def revalue(self, before: float, now: float) -> None:
+        """What was added as worth `before` is worth `now`."""
+        if self._since_cut:
+            self._since_cut = now if self._since_cut == before else self._since_cut + (now - before)
+        else:
+            self._before_cut = now if self._before_cut == before else self._before_cut + (now - before)
 
     def cut(self) -> None:
         if self._since_cut:

@@ -16,11 +16,14 @@ from torch.optim.optimizer import Optimizer, ParamsT, _device_dtype_check_for_fu
 from torch.optim.sgd import sgd
 
 from cmalight import control
+from cmalight.distributed import Ranks, ranks_for
 from cmalight.norms import sum_of_squares
 from cmalight.optim.epoch import Epoch
 from cmalight.optim.inner_state import InnerState
+from cmalight.optim.ranks import refuse_outer_join, require_same_state
 from cmalight.optim.report import EpochReport
 from cmalight.optim.rules import Rule, as_state
+from cmalight.sharded import local
 from cmalight.tolerant import Watch
 
 logger = logging.getLogger("cmalight")
@@ -53,6 +56,8 @@ class EpochOptimizer(Optimizer):
 
     # Settings of the whole optimizer, not of a parameter group.
     _shared: ClassVar[tuple[str, ...]] = ()
+    # Whether lr is the control's, so that a scheduler that raises it undoes what the control decided.
+    _owns_lr: ClassVar[bool] = True
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any], *, maximize: bool = False) -> None:
         if maximize:
@@ -76,6 +81,9 @@ class EpochOptimizer(Optimizer):
         self._epoch: Epoch | None = None
         self._fused_checked = False
         self._circumstances: tuple[float, ...] | None = None
+        self._join_mark: object = None
+        self._lr_left: list[float] = []  # as the last epoch left it
+        self._lr_warned = False
 
     def _settings_of_groups(self) -> list[dict[str, Any]]:
         return [self.defaults] * len(self.param_groups)
@@ -114,15 +122,16 @@ class EpochOptimizer(Optimizer):
         """How many full evaluations of the objective have been made so far."""
         return int(self._control["evaluations"])
 
-    def epoch(self, objective: Any, *, model: nn.Module | None = None) -> Epoch:
+    def epoch(self, objective: Any, *, model: nn.Module | None = None, process_group: Any = None) -> Epoch:
         """The bracket for one epoch: `with optimizer.epoch(objective) as epoch:`.
 
         Args:
             objective: an `Objective`, or any callable that gives the mean loss per sample at the current weights.
             model: whose buffers go back with the weights; by default `objective.model`, where there is one.
+            process_group: the ranks that share the epoch; by default the objective's (docs/distributed.md).
         """
         self._require_objective(objective)
-        return Epoch(self, objective, model)
+        return Epoch(self, objective, model, process_group)
 
     def restart(self, objective: Any, *, lr: float | None = None) -> None:
         """Anchor anew at the current weights: f(w⁰), φ, and the step size, by default the one it began with."""
@@ -133,9 +142,10 @@ class EpochOptimizer(Optimizer):
         self._require_objective(objective)
         if lr is not None:
             check_lr(lr)
-        f_0 = self._evaluate_start(objective)
+        f_0 = self._evaluate_start(objective, ranks_for(objective))
         begun_with = self._control["zeta_0"] if self._control["zeta_0"] != UNKNOWN else self._zeta()
         self._scale_lr_to(begun_with if lr is None else float(lr))
+        self._lr_left = []
         self._anchor(f_0, objective)
 
     def _require_objective(self, objective: Any) -> None:
@@ -235,7 +245,7 @@ class EpochOptimizer(Optimizer):
         logger.warning("A loss was negative, so half an epoch says nothing of the rest: epochs are not rejected early.")
         self._control["negative_loss_seen"] = 1
 
-    def _begin(self, objective: Any, model: nn.Module | None) -> tuple[float, control.Known]:
+    def _begin(self, objective: Any, model: nn.Module | None, ranks: Ranks) -> tuple[float, control.Known]:
         """Everything that may fail comes first, so that an epoch that cannot begin changes nothing."""
         if self._epoch is not None:
             raise RuntimeError("An epoch is under way already: leave its `with` block before you begin another")
@@ -245,17 +255,25 @@ class EpochOptimizer(Optimizer):
             raise ValueError("Invalid lr values: the lr of every parameter group is 0; at least one must be positive")
         if not self._parameters():
             raise ValueError("There is nothing to train: no parameter of the optimizer requires a gradient")
+        if any(now > left for now, left in zip(self._lrs(), self._lr_left, strict=False)):
+            self._warn_about_lr("was raised between two epochs", stacklevel=4)
+        self._join_mark = refuse_outer_join(model, self._join_mark)
+        changed = self._circumstances is not None and self._circumstances != self._describe_circumstances(model)
+        state = self._control
+        rows = ranks.gather(changed, self._zeta(), state["f_0"], state["phi"], state["f_current"], state["epochs"])
+        require_same_state([row[1:] for row in rows])
         if self._control["f_0"] == UNKNOWN and objective is not None:
-            self._anchor(self._evaluate_start(objective), objective)
+            self._anchor(self._evaluate_start(objective, ranks), objective)
+            changed, rows = False, []
         f_current = _none_if_unknown(self._control["f_current"])
-        if self._circumstances is not None and self._circumstances != self._describe_circumstances(model):
+        if changed or any(row[0] for row in rows):
             f_current = None  # somebody changed the function, or the weights, between the epochs
         # What is saved or copied in mid-epoch has other weights than w^k.
         self._control["f_current"] = UNKNOWN
         return self._zeta(), control.Known(self._control["f_0"], self._control["phi"], f_current)
 
-    def _evaluate_start(self, objective: Any) -> float:
-        f_0 = self._evaluate(objective)
+    def _evaluate_start(self, objective: Any, ranks: Ranks) -> float:
+        f_0 = self._evaluate(objective, ranks)
         if f_0 == UNKNOWN:
             raise ValueError(
                 "The objective is not finite at the starting weights, so there is nothing to improve on: "
@@ -304,6 +322,8 @@ class EpochOptimizer(Optimizer):
 
     def _end(self, model: nn.Module | None, *, f_current: float | None, decided: bool) -> None:
         self._epoch = None
+        self._lr_left = self._lrs()
+        self._join_mark = getattr(model, "_join_config", None)
         if not decided:
             self._control["f_current"] = UNKNOWN if f_current is None else f_current
         self._circumstances = self._describe_circumstances(model)
@@ -326,15 +346,26 @@ class EpochOptimizer(Optimizer):
             stacklevel=4,
         )
 
+    def _warn_about_lr(self, what: str, *, stacklevel: int) -> None:
+        if self._owns_lr and not self._lr_warned:
+            self._lr_warned = True
+            warnings.warn(
+                f"lr {what}, which undoes what {type(self).__name__} decided: its control shrinks lr by itself and "
+                "needs no schedule. A scheduler that only lowers lr, once an epoch, does no harm "
+                "(docs/distributed.md); optimizer.restart(objective, lr=...) sets another lr.",
+                RuntimeWarning,
+                stacklevel=stacklevel,
+            )
+
     def _advice_when_stalled(self) -> str:
         return "Try optimizer.restart(objective, lr=...) with another lr."
 
-    def _evaluate(self, objective: Any) -> float:
-        """One full evaluation of the regularised objective; +inf where it is not finite."""
+    def _evaluate(self, objective: Any, ranks: Ranks) -> float:
+        """One full evaluation of the regularised objective, averaged over the ranks; +inf where it is not finite."""
         value = objective()
         if not isinstance(value, Tensor | numbers.Real):
             raise ValueError(f"Invalid objective: expected it to return the mean loss, but it returned {value!r}")
-        value = float(value)
+        value = sum(row[0] for row in ranks.gather(float(value))) / ranks.size
         self._control["evaluations"] += 1
         value += sum(weight * float(squared_norm) for weight, squared_norm in self._regularisation_terms())
         return value if math.isfinite(value) else UNKNOWN
@@ -369,7 +400,10 @@ class EpochOptimizer(Optimizer):
     def _describe_circumstances(self, model: nn.Module | None) -> tuple[float, ...]:
         """What a known f(w^k) depends on: changes of any weight of the model show in its version counter."""
         weights = self._parameters() if model is None else model.parameters()
-        return (*map(self._weight_decay_of, self.param_groups), *(p._version for p in weights))
+        return (*map(self._weight_decay_of, self.param_groups), *(local(p)._version for p in weights))
+
+    def _lrs(self) -> list[float]:
+        return [float(group["lr"]) for group in self.param_groups]
 
     def _zeta(self) -> float:
         return float(max(group["lr"] for group in self.param_groups))

@@ -8,6 +8,7 @@ import torch
 from torch.optim.optimizer import Optimizer
 
 from cmalight import control
+from cmalight.distributed import Ranks
 from cmalight.optim.base import (
     UNKNOWN,
     EpochOptimizer,
@@ -195,12 +196,13 @@ class Controlled(EpochOptimizer):
             return TolerantRule(state)
         return PaperRule(state, certified=state["rule"] == "certified")
 
-    def _begin(self, objective: Any, model: torch.nn.Module | None) -> tuple[float, control.Known]:
-        self._attach(self.base)  # somebody may have loaded a state into the base itself
-        self._complete_state()
+    def _begin(self, objective: Any, model: torch.nn.Module | None, ranks: Ranks) -> tuple[float, control.Known]:
+        if self.param_groups is not self.base.param_groups:  # somebody loaded a state into the base itself
+            self._attach(self.base)
+            self._complete_state()
         state = self._control
         entering_safeguard = state["safeguarded"] and state["f_0"] == UNKNOWN
-        begun = super()._begin(objective, model)
+        begun = super()._begin(objective, model, ranks)
         if entering_safeguard:  # the anchor made everything anew, but this
             state.update({"safeguarded": 1, "probed": 1})
         return begun

@@ -15,8 +15,10 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from cmalight import control
 from cmalight.counting import batch_size
+from cmalight.distributed import ranks_for
 from cmalight.optim.accumulate import BatchCounts, LossSum
 from cmalight.optim.probe import Probe, first_batches
+from cmalight.optim.ranks import GradientWeights, Totals
 from cmalight.optim.report import EpochReport
 from cmalight.randomness import sources
 from cmalight.snapshot import Snapshot
@@ -43,18 +45,23 @@ class Epoch:
 
     report: EpochReport | None
 
-    def __init__(self, optimizer: EpochOptimizer, objective: Any, model: nn.Module | None) -> None:
+    def __init__(
+        self, optimizer: EpochOptimizer, objective: Any, model: nn.Module | None, process_group: Any = None
+    ) -> None:
         self.report = None
         self._optimizer = optimizer
         self._objective = objective
         self._model = model if model is not None else getattr(objective, "model", None)
+        self._ranks = ranks_for(objective, self._model, process_group)
+        self._weights = None if self._ranks.alone else GradientWeights(self._ranks, self._model)
         self._state = _State.NEW
         self._losses = LossSum()
         self._counts = BatchCounts()
         self._regularisation: list[tuple[float, Tensor]] | None = None
         self._steps = 0
         self._skipped: Tensor | int = 0  # on the device: fused steps that GradScaler's found_inf made no steps
-        self._checkpoints: list[float] = []  # in samples
+        self._checkpoints: list[float] = []  # in samples; on several ranks in batches
+        self._batches_given = 0
         self._lower_bound = -math.inf
         self._last_batch: Any = None  # that `batches` gave
         self._announced = 0.0  # the samples in all the batches that `batches` gave
@@ -63,7 +70,8 @@ class Epoch:
     def __enter__(self) -> Epoch:
         if self._state is not _State.NEW:
             raise RuntimeError(f"This epoch cannot be entered again: it {self._state.value}")
-        self._zeta, self._known = self._optimizer._begin(self._objective, self._model)
+        self._zeta, self._known = self._optimizer._begin(self._objective, self._model, self._ranks)
+        self._lrs = self._optimizer._lrs()
         self._samples = self._optimizer._control["samples"]
         self._is_first = not self._optimizer._control["epochs"]
         self._is_regularised = any(map(self._optimizer._weight_decay_of, self._optimizer.param_groups))
@@ -88,7 +96,7 @@ class Epoch:
         self._losses.add(loss, count)
         if self._is_regularised:
             self._add_regularisation(count)
-        self._counts.add(count)
+        self._counts.add(count, None if self._weights is None else self._weights.observed(loss, count, self._counts))
 
     def _add_regularisation(self, count: float) -> None:
         if self._regularisation is None:
@@ -102,22 +110,57 @@ class Epoch:
         An optimizer that looks for its first step size is given the first batches several times.
         """
         iterator = iter(loader)
+        self.expect(loader)
         first: list[Any] = []
-        if self._state is _State.OPEN and self._optimizer._wants_probe():
+        if self._state is _State.OPEN and self._weights is None and self._optimizer._wants_probe():
             first = first_batches(iterator)
             yield from self._probed(first, loader)
         for batch in itertools.chain(first, iterator):
-            if self._state is not _State.OPEN:
-                self._require_open("batches()")
-            self._last_batch = batch
-            if self._is_first:
-                self._announced += batch_size(batch) or 0.0
+            self.announce(batch)
             yield batch
             if self._state is not _State.OPEN:
                 return
-            if self._checkpoints and self._counts.total >= self._checkpoints[0] and self._is_lost():
+            if self.is_lost():
                 _exhaust_sampler(loader, iterator)
                 return
+
+    # What `batches` does, step by step, for a loop that is somebody else's: Lightning's.
+
+    def expect(self, loader: Iterable[Any]) -> None:
+        """Before the first batch several ranks settle how much is to come, and when to ask whether the epoch is lost.
+
+        They ask after the same batch, and not after one that only some of them have: else somebody would wait.
+        """
+        if self._weights is None:
+            return
+        coming = self._weights.begin(loader)
+        self._samples = max(self._samples, coming.samples or 0.0)
+        known = coming.batches and (coming.samples is not None or not self._is_first)
+        self._checkpoints = [share * coming.batches for share in _CHECKPOINTS if self._checkpoints and known]
+
+    def announce(self, batch: Any) -> None:
+        """The batch that comes next."""
+        if self._state is not _State.OPEN:
+            self._require_open("batches()")
+        if self._weights is not None:
+            self._weights.announce(batch)
+        self._last_batch = batch
+        if self._is_first:
+            self._announced += batch_size(batch) or 0.0
+        self._batches_given += 1
+
+    def is_lost(self) -> bool:
+        """After a step: whether the epoch is certain to be rejected, so that the rest of its batches can go.
+
+        Not asked between the parts of an accumulated gradient, which would be left over for the next epoch.
+        """
+        if self._state is not _State.OPEN:
+            return self._state is _State.REJECTED
+        is_due = bool(self._checkpoints) and self._progress() >= self._checkpoints[0] and not self._counts.pending
+        return is_due and self._cannot_succeed()
+
+    def _progress(self) -> float:
+        return self._counts.total if self._weights is None else self._batches_given
 
     def _probed(self, first: list[Any], loader: object) -> Iterator[Any]:
         """The batches of the trials; whatever a trial changed is as before when the next one begins."""
@@ -148,6 +191,7 @@ class Epoch:
         self._optimizer._scale_lr_to(self._zeta if zeta is None else zeta)
         if zeta is not None:
             self._zeta = zeta
+            self._lrs = self._optimizer._lrs()
             self._optimizer._control.update({"probed": 1, "zeta_0": zeta})
         self._losses, self._counts = LossSum(), BatchCounts()
         self._regularisation = None
@@ -166,25 +210,30 @@ class Epoch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         state, self._state = self._state, _State.CLOSED
+        lr_changed = False
         try:
             if self._probe is not None:  # the loop was left in the middle of a trial
                 self._end_probe(self._probe.choice() if kind is None else None)
+            lr_changed = kind is None and self._optimizer._lrs() != self._lrs
             if kind is None and state is not _State.ABANDONED:
                 self._conclude(early=state is _State.REJECTED)
         finally:
             f_current = self._known.f_current if state is _State.ABANDONED else None
+            if self._weights is not None:
+                self._weights.end()
             self._optimizer._end(self._model, f_current=f_current, decided=self.report is not None)
             del self._snapshot, self._inner
+        if lr_changed:
+            self._optimizer._warn_about_lr("was changed inside an epoch", stacklevel=3)
         self._optimizer._warn_if_stalled()
 
     def _conclude(self, *, early: bool) -> None:
-        if not self._counts.total and not self._was_probed():
-            raise RuntimeError(
-                "The epoch saw no batch: call epoch.observe(loss, len(target)) for each batch, "
-                "and check that the loader is not empty"
-            )
         try:
-            inner, decision = self._early_decision() if early else self._decision()
+            if early:
+                samples, (inner, decision) = self._counts.total, self._early_decision()
+            else:
+                totals = self._totals()
+                samples, (inner, decision) = totals.samples, self._decision(totals)
             if decision.alpha:
                 self._snapshot.move(decision.alpha / self._zeta)
             else:
@@ -193,7 +242,7 @@ class Epoch:
             # An evaluation that fails or is interrupted must not leave the weights at a trial point.
             self._go_back()
             raise
-        self.report = self._optimizer._commit(inner, decision, samples=self._counts.total)
+        self.report = self._optimizer._commit(inner, decision, samples=samples)
 
     def _go_back(self) -> None:
         """To w^k, in everything."""
@@ -205,17 +254,33 @@ class Epoch:
         """Whether the loop was left before the trials of step sizes were over: then no batch of its own was seen."""
         return self._is_first and bool(self._optimizer._control.get("probed"))
 
-    def _decision(self) -> tuple[control.InnerCycle, control.Decision]:
-        if not self._counts.total:
+    def _totals(self) -> Totals:
+        own = Totals(
+            loss=self._losses.value(),
+            samples=self._counts.total,
+            nominal=self._counts.nominal,
+            steps=self._steps - int(self._skipped),
+            displacement=self._snapshot.displacement_norm(),
+        )
+        totals = own if self._weights is None else self._weights.agreed(own)
+        if not totals.samples and not self._was_probed():
+            raise RuntimeError(
+                "The epoch saw no batch: call epoch.observe(loss, len(target)) for each batch, "
+                "and check that the loader is not empty"
+            )
+        return totals
+
+    def _decision(self, totals: Totals) -> tuple[control.InnerCycle, control.Decision]:
+        if not totals.samples:
             logger.warning("The epoch was left while step sizes were tried: it says nothing, and the weights stay.")
             return control.InnerCycle(self._zeta, math.nan, 0.0, math.nan), control.no_step(self._known)
         inner = control.InnerCycle(
             zeta=self._zeta,
-            f_tilde=_finite_or_inf(self._losses.value() / self._counts.total),
-            direction_norm=self._snapshot.displacement_norm() / self._zeta,
-            batches=self._counts.total / self._counts.nominal,
+            f_tilde=_finite_or_inf(totals.loss / totals.samples),
+            direction_norm=totals.displacement / self._zeta,
+            batches=totals.samples / totals.nominal,
         )
-        if not self._steps - int(self._skipped):
+        if not totals.steps:
             logger.warning("No step() was taken in this epoch, so it says nothing: lr and weights stay as they are.")
             return inner, control.no_step(self._known)
         return inner, self._optimizer._decide(inner, self._known, self)
@@ -231,26 +296,28 @@ class Epoch:
         if alpha != self._zeta:
             self._snapshot.set_aside()
         self._snapshot.move(alpha / self._zeta)
-        return self._optimizer._evaluate(self._objective)
+        return self._optimizer._evaluate(self._objective, self._ranks)
 
     def _counts_agree_with_the_objective(self) -> bool:
         """In the first epoch N is the objective's: comparable only with counts that are plain batch sizes."""
         return not self._is_first or self._counts.total == self._announced
 
-    def _is_lost(self) -> bool:
+    def _cannot_succeed(self) -> bool:
         """Losses are not negative, so the sum so far bounds f̃ from below: does it already rule out success?
 
         Asked a few times in an epoch, while the number of samples still to come is known.
         """
-        seen = self._counts.total
-        self._checkpoints = [checkpoint for checkpoint in self._checkpoints if seen < checkpoint]
-        if not (seen < self._samples and self._counts_agree_with_the_objective()):
+        self._checkpoints = [checkpoint for checkpoint in self._checkpoints if self._progress() < checkpoint]
+        rows = self._ranks.gather(
+            self._counts.total, self._counts_agree_with_the_objective(), self._losses.lowest(), self._losses.value()
+        )
+        if not (sum(row[0] for row in rows) < self._samples and all(row[1] for row in rows)):
             return False
-        if self._losses.lowest() < 0.0:
+        if min(row[2] for row in rows) < 0.0:
             self._optimizer._stop_rejecting_early()
             self._checkpoints.clear()
             return False
-        self._lower_bound = self._losses.value() / self._samples
+        self._lower_bound = sum(row[3] for row in rows) / self._samples
         if not math.isfinite(self._lower_bound):
             self._state = _State.REJECTED
             return True
@@ -285,7 +352,10 @@ class Epoch:
         self._steps += 1
         if found_inf is not None:
             self._skipped = self._skipped + (found_inf > 0)
-        return self._counts.take()
+        scale = self._counts.take()
+        if self._weights is not None:
+            self._weights.stepped(scale)
+        return scale
 
     def _observe_closure(self, closure: Callable[[], Any]) -> Any:
         """The closure's loss is one observation, unless the closure made its own."""
@@ -294,6 +364,10 @@ class Epoch:
         if loss is not None and self._counts.observations == before:
             self.observe(loss, batch_size(self._last_batch) or self._counts.nominal)
         return loss
+
+    def _is_waiting(self) -> bool:
+        """Nothing was observed since the last step."""
+        return self._state is _State.OPEN
 
     def _gradients_cleared(self) -> None:
         self._counts.cut()

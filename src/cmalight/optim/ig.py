@@ -29,6 +29,7 @@ class IG(EpochOptimizer):
     """
 
     _shared: ClassVar[tuple[str, ...]] = ("decay",)
+    _owns_lr: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -53,11 +54,11 @@ class IG(EpochOptimizer):
         }
         super().__init__(params, defaults, maximize=maximize)
 
-    def epoch(self, objective: Any = None, *, model: nn.Module | None = None) -> Epoch:
+    def epoch(self, objective: Any = None, *, model: nn.Module | None = None, process_group: Any = None) -> Epoch:
         """The bracket for one epoch; an objective is optional and evaluated at the first weights only."""
         if objective is not None:
             self._require_objective(objective)
-        return Epoch(self, objective, model)
+        return Epoch(self, objective, model, process_group)
 
     def _decide(self, inner: control.InnerCycle, known: control.Known, _: Epoch) -> control.Decision:
         decision = control.ig(inner, known, decay=self._control["decay"])

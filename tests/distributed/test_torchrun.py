@@ -1,0 +1,94 @@
+"""The examples under torchrun, and a run that survives the death of its processes."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 180
+
+
+def torchrun(script, *arguments, folder, restarts=0):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["--max-restarts", str(restarts), str(ROOT / "examples" / script), *map(str, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONUNBUFFERED": "1"}
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def output_of(process):
+    try:
+        return process.communicate(timeout=SECONDS)[0]
+    finally:
+        process.kill()
+
+
+def workers(process):
+    """The ranks, in their order."""
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+def kill_worker_after(process, rank, epoch):
+    """Waits for rank 0 to report that epoch."""
+    deadline = time.monotonic() + SECONDS
+    for line in process.stdout:
+        assert time.monotonic() < deadline
+        if line.startswith(f"epoch {epoch} "):
+            os.kill(workers(process)[rank], signal.SIGKILL)
+            return
+    raise AssertionError(f"the run was over before epoch {epoch}")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the ranks in /proc")
+def test_killed_ranks_go_on_from_the_checkpoint_as_if_never_killed(tmp_path):
+    arguments = ("--epochs", 40, "--checkpoint")
+    broken = torchrun("ddp.py", *arguments, tmp_path / "broken.pt", folder=tmp_path, restarts=3)
+    try:
+        kill_worker_after(broken, 1, 4)
+        kill_worker_after(broken, 0, 20)
+    except BaseException:
+        broken.kill()
+        raise
+    rest = output_of(broken)
+    assert broken.returncode == 0, rest
+    assert "epoch 4 " not in rest  # what was done was not done again
+    whole = torchrun("ddp.py", *arguments, tmp_path / "whole.pt", folder=tmp_path)
+    expected = output_of(whole)
+    assert whole.returncode == 0, expected
+    assert rest.splitlines()[-1] == expected.splitlines()[-1]
+    left, right = (torch.load(tmp_path / name, weights_only=True) for name in ("broken.pt", "whole.pt"))
+    assert left["optimizer"] == right["optimizer"]
+    assert left["epochs"] == right["epochs"] == 40
+    for name, value in right["model"].items():
+        assert torch.equal(left["model"][name], value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["ddp.py", "fsdp2.py"])
+def test_the_example_runs_on_two_ranks(script, tmp_path):
+    process = torchrun(script, folder=tmp_path)
+    output = output_of(process)
+    assert process.returncode == 0, output
+    assert "accepted" in output
+    assert "rejected before its end" in output
+    assert float(re.search(r"final loss ([\d.]+)", output).group(1)) < 0.01
+    assert any(tmp_path.iterdir())  # its checkpoint
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("script", "loss"), [("raw_loop.py", 0.01), ("amp_resnet.py", 0.7)])
+def test_the_example_runs(script, loss, tmp_path):
+    run = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / script)], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS
+    )
+    assert run.returncode == 0, run.stderr
+    assert float(re.search(r"final loss ([\d.]+)", run.stdout).group(1)) < loss
