@@ -73,7 +73,7 @@ class Objective:
             raise ValueError("merge=True works with (input, target) batches only, not with forward=")
         self.model = model
         self.loss_fn = loss_fn
-        self.loader = _private_iteration(loader)
+        self.loader = private_iteration(loader)
         self.mode = mode
         self.samples: float = math.nan  # of the last pass: the sum of the counts
         self.before_batch: Callable[[], object] | None = None  # may raise, to break off a pass
@@ -186,7 +186,7 @@ def _is_time_to_try_again(passes: int) -> bool:
     return passes >= 4 and passes & (passes - 1) == 0
 
 
-def _private_iteration(loader: Iterable[Any]) -> Iterable[Any]:
+def private_iteration(loader: Iterable[Any]) -> Iterable[Any]:
     """An iteration of our own, so that a pass in mid-epoch does not disturb the one that is under way."""
     if hasattr(loader, "for_evaluation"):  # TensorBatches would count the pass as an epoch
         return loader.for_evaluation()  # type: ignore[no-any-return]

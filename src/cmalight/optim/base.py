@@ -146,6 +146,8 @@ class EpochOptimizer(Optimizer):
         loss = None
         if closure is not None:
             loss = self._run_closure(closure)
+            if loss is None and self._batch_was_left_out():
+                return None
         scale = self._step_scale()
         if scale is None:
             return loss
@@ -344,6 +346,10 @@ class EpochOptimizer(Optimizer):
 
     def _zeta(self) -> float:
         return float(max(group["lr"] for group in self.param_groups))
+
+    def _batch_was_left_out(self) -> bool:
+        """A closure without loss and without gradients, as Lightning has where `training_step` returns None."""
+        return self._epoch is not None and self._epoch._is_waiting() and all(p.grad is None for p in self._parameters())
 
     def _cannot_move(self) -> bool:
         return not any(group["lr"] for group in self.param_groups)

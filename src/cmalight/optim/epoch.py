@@ -96,17 +96,27 @@ class Epoch:
         """The batches of `loader`, ending early once the epoch is certain to be rejected."""
         iterator = iter(loader)
         for batch in iterator:
-            if self._state is not _State.OPEN:
-                self._require_open("batches()")
-            self._last_batch = batch
-            if self._is_first:
-                self._announced += batch_size(batch) or 0.0
+            self.announce(batch)
             yield batch
             if self._state is not _State.OPEN:
                 return
-            if self._checkpoints and self._counts.total >= self._checkpoints[0] and self._is_lost():
+            if self.is_lost():
                 _exhaust_sampler(loader, iterator)
                 return
+
+    def announce(self, batch: Any) -> None:
+        """What `batches` does with each batch before it gives it, for a loop that is somebody else's."""
+        if self._state is not _State.OPEN:
+            self._require_open("batches()")
+        self._last_batch = batch
+        if self._is_first:
+            self._announced += batch_size(batch) or 0.0
+
+    def is_lost(self) -> bool:
+        """What `batches` asks after each step: whether the epoch is certain to be rejected, so that the rest can go."""
+        if not (self._checkpoints and self._counts.total >= self._checkpoints[0]):
+            return self._state is _State.REJECTED
+        return self._state is _State.REJECTED or self._cannot_succeed()
 
     def abandon(self) -> None:
         """Go back to w^k; the rest of the bracket runs no control and `report` stays None."""
@@ -172,7 +182,7 @@ class Epoch:
         """In the first epoch N is the objective's: comparable only with counts that are plain batch sizes."""
         return not self._is_first or self._counts.total == self._announced
 
-    def _is_lost(self) -> bool:
+    def _cannot_succeed(self) -> bool:
         """Losses are not negative, so the sum so far bounds f̃ from below: does it already rule out success?
 
         Asked a few times in an epoch, while the number of samples still to come is known.
@@ -231,6 +241,10 @@ class Epoch:
         if loss is not None and self._counts.observations == before:
             self.observe(loss, batch_size(self._last_batch) or self._counts.nominal)
         return loss
+
+    def _is_waiting(self) -> bool:
+        """Nothing was observed since the last step."""
+        return self._state is _State.OPEN and not self._counts.pending
 
     def _gradients_cleared(self) -> None:
         self._counts.cut()
