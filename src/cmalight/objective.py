@@ -190,12 +190,36 @@ def private_iteration(loader: Iterable[Any]) -> Iterable[Any]:
     """An iteration of our own, so that a pass in mid-epoch does not disturb the one that is under way."""
     if hasattr(loader, "for_evaluation"):  # TensorBatches would count the pass as an epoch
         return loader.for_evaluation()  # type: ignore[no-any-return]
+    if hasattr(loader, "base_dataloader") and hasattr(loader, "gradient_state"):
+        return _unnoticed_by_accelerate(loader)
     # A DataLoader with persistent workers has but one iterator, and iterating it again resets that.
     if isinstance(loader, DataLoader) and loader.persistent_workers:
         private = copy.copy(loader)
         private._iterator = None
         return private
     return loader
+
+
+def _unnoticed_by_accelerate(loader: Any) -> Iterable[Any]:
+    """Accelerate's loaders count their passes and tell gradient accumulation where an epoch ends."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return loader.base_dataloader  # type: ignore[no-any-return]
+    return _UnnoticedPasses(loader)
+
+
+class _UnnoticedPasses:
+    """With several processes the loader itself is needed, which keeps their shards disjoint."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        before, under_way = dict(vars(self.loader)), self.loader.gradient_state.dataloader_references
+        try:
+            yield from self.loader
+        finally:
+            vars(self.loader).update(before)
+            self.loader.gradient_state.dataloader_references = under_way
 
 
 def _describe(batch: Any) -> str:

@@ -19,6 +19,7 @@ from cmalight import control
 from cmalight.norms import sum_of_squares
 from cmalight.optim.epoch import Epoch
 from cmalight.optim.report import EpochReport
+from cmalight.optim.wrappers import teach_wrappers
 
 logger = logging.getLogger("cmalight")
 
@@ -72,6 +73,7 @@ class EpochOptimizer(Optimizer):
         self._epoch: Epoch | None = None
         self._fused_checked = False
         self._circumstances: tuple[float, ...] | None = None
+        teach_wrappers()
 
     @property
     def _step_supports_amp_scaling(self) -> bool:

@@ -113,10 +113,14 @@ class Epoch:
             self._announced += batch_size(batch) or 0.0
 
     def is_lost(self) -> bool:
-        """What `batches` asks after each step: whether the epoch is certain to be rejected, so that the rest can go."""
-        if not (self._checkpoints and self._counts.total >= self._checkpoints[0]):
+        """What `batches` asks after each step: whether the epoch is certain to be rejected, so that the rest can go.
+
+        Not asked between the parts of an accumulated gradient, which would be left over for the next epoch.
+        """
+        if self._state is not _State.OPEN:
             return self._state is _State.REJECTED
-        return self._state is _State.REJECTED or self._cannot_succeed()
+        is_due = bool(self._checkpoints) and self._counts.total >= self._checkpoints[0] and not self._counts.pending
+        return is_due and self._cannot_succeed()
 
     def abandon(self) -> None:
         """Go back to w^k; the rest of the bracket runs no control and `report` stays None."""
@@ -244,7 +248,7 @@ class Epoch:
 
     def _is_waiting(self) -> bool:
         """Nothing was observed since the last step."""
-        return self._state is _State.OPEN and not self._counts.pending
+        return self._state is _State.OPEN
 
     def _gradients_cleared(self) -> None:
         self._counts.cut()
