@@ -4,7 +4,7 @@ import csv
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback, EarlyStopping, LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 
 from cmalight import Objective, Outcome
@@ -80,6 +80,16 @@ def test_a_figure_of_the_epoch_can_be_monitored(tmp_path):
     callback = Reports()
     trainer(callback, saved, enable_checkpointing=True, max_epochs=4).fit(WithValidation(), batches(), batches())
     assert saved.best_model_score.item() == pytest.approx(min(r.phi for r in callback.reports))
+
+
+def test_validation_runs_also_after_an_epoch_that_ended_early():
+    module, callback = WithValidation(BOLD), Reports()
+    stopping = EarlyStopping("val_loss", patience=3)  # looks for val_loss after every epoch, and insists on it
+    run = trainer(callback, stopping, max_epochs=20)
+    run.fit(module, batches(), batches())
+    assert callback.reports[0].outcome is Outcome.REJECTED_EARLY
+    assert len(module.seen_in_validation) == len(callback.reports) == 4  # four times the weights it began with
+    assert run.fit_loop.epoch_loop.total_batch_idx + 1 == 4 * 7
 
 
 RESUMED = pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks")

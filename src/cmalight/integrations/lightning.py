@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import math
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -131,7 +132,7 @@ class WatchdogCallback(Callback):
         if self._epoch is None:
             return
         if self._epoch.is_lost():
-            trainer.fit_loop.epoch_loop.batch_progress.is_last_batch = True  # the rest could change nothing
+            _leave_out_the_rest(trainer)
         if trainer.is_last_batch:
             self._decide(trainer)
 
@@ -180,6 +181,18 @@ class WatchdogCallback(Callback):
         epoch.abandon()
         epoch.__exit__(None, None, None)
         logger.warning("The epoch %s, so the weights are back where it began.", why)
+
+
+def _leave_out_the_rest(trainer: Trainer) -> None:
+    """Count the batches that are left as done, so that validation, monitors and a resumed fit see a whole epoch."""
+    progress = trainer.fit_loop.epoch_loop.batch_progress
+    progress.is_last_batch = True
+    if math.isinf(trainer.num_training_batches):
+        return
+    left = int(trainer.num_training_batches) - progress.current.ready
+    for counts in (progress.current, progress.total):
+        for name in ("ready", "started", "processed", "completed"):
+            setattr(counts, name, getattr(counts, name) + left)
 
 
 def _watched_optimizer(trainer: Trainer) -> EpochOptimizer:
