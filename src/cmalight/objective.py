@@ -191,7 +191,7 @@ def private_iteration(loader: Iterable[Any]) -> Iterable[Any]:
     if hasattr(loader, "for_evaluation"):  # TensorBatches would count the pass as an epoch
         return loader.for_evaluation()  # type: ignore[no-any-return]
     if hasattr(loader, "base_dataloader") and hasattr(loader, "gradient_state"):
-        return _unnoticed_by_accelerate(loader)
+        return _behind_accelerate(loader)
     # A DataLoader with persistent workers has but one iterator, and iterating it again resets that.
     if isinstance(loader, DataLoader) and loader.persistent_workers:
         private = copy.copy(loader)
@@ -200,26 +200,18 @@ def private_iteration(loader: Iterable[Any]) -> Iterable[Any]:
     return loader
 
 
-def _unnoticed_by_accelerate(loader: Any) -> Iterable[Any]:
-    """Accelerate's loaders count their passes and tell gradient accumulation where an epoch ends."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return loader.base_dataloader  # type: ignore[no-any-return]
-    return _UnnoticedPasses(loader)
+def _behind_accelerate(loader: Any) -> Iterable[Any]:
+    """The loader inside: the outer one counts its passes and tells gradient accumulation where an epoch ends.
 
-
-class _UnnoticedPasses:
-    """With several processes the loader itself is needed, which keeps their shards disjoint."""
-
-    def __init__(self, loader: Any) -> None:
-        self.loader = loader
-
-    def __iter__(self) -> Iterator[Any]:
-        before, under_way = dict(vars(self.loader)), self.loader.gradient_state.dataloader_references
-        try:
-            yield from self.loader
-        finally:
-            vars(self.loader).update(before)
-            self.loader.gradient_state.dataloader_references = under_way
+    The shards of several processes are disjoint if all draw the same order; Accelerate sees to that in passes of
+    its own, the first of which is still to come when f(w⁰) is evaluated.
+    """
+    generator = getattr(loader, "synchronized_generator", None)
+    if generator is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        states = [generator.get_state()]
+        torch.distributed.broadcast_object_list(states)
+        generator.set_state(states[0])
+    return loader.base_dataloader  # type: ignore[no-any-return]
 
 
 def _describe(batch: Any) -> str:

@@ -6,7 +6,7 @@ import copy
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -28,47 +28,52 @@ class TrainingObjective(Objective):
     """
 
     def __init__(self, trainer: Any, module: nn.Module, forward: ModuleForward | None, count: Count) -> None:
-        batches = TrainingBatches(trainer)
-        step = _training_step(module) if forward is None else None
         self._trainer = trainer
-
-        def numbered_forward(module: Any, numbered: tuple[int, Any]) -> tuple[Tensor, Any]:
-            number, batch = numbered
-            with trainer.precision_plugin.train_step_context():
-                if step is None:
-                    return forward(module, batch)  # type: ignore[misc]
-                return _loss_of(step(batch, number)), count(batch)
-
-        super().__init__(module, None, batches, forward=numbered_forward)
+        self._module_forward = forward
+        self._count = count
+        self._step = _training_step(module)
+        self._numbers = itertools.count()
+        super().__init__(module, None, _training_loader(trainer), forward=self._forward_batch)
 
     def __call__(self) -> float:
+        self._numbers = itertools.count()
         with _silenced(self.model):
             return super().__call__()
 
-
-class TrainingBatches:
-    """What the trainer trains on in an epoch, numbered, where and how `training_step` gets it."""
-
-    def __init__(self, trainer: Any) -> None:
-        loader = trainer.train_dataloader
-        if isinstance(loader, dict | tuple | list):
-            raise ValueError(
-                "The trainer combines several training loaders, and how is not for a callback to guess: "
-                "pass WatchdogCallback(objective=...), a callable that gives the mean loss over all the data"
-            )
-        self._trainer = trainer
-        self.loader = private_iteration(loader)
-
-    def __iter__(self) -> Iterator[tuple[int, Any]]:
-        batches = self._trainer.num_training_batches
-        limit = None if math.isinf(batches) else int(batches)
-        for number, batch in enumerate(itertools.islice(self.loader, limit)):
-            yield number, self._prepared(batch)
+    def _forward_batch(self, module: Any, batch: Any) -> tuple[Tensor, Any]:
+        batch = self._prepared(batch)
+        with self._trainer.precision_plugin.train_step_context():
+            if self._module_forward is not None:
+                return self._module_forward(module, batch)
+            return _loss_of(self._step(batch, next(self._numbers))), self._count(batch)
 
     def _prepared(self, batch: Any) -> Any:
+        """Where and how `training_step` gets it."""
         batch = self._trainer.precision_plugin.convert_input(batch)
         batch = self._trainer.lightning_module._on_before_batch_transfer(batch)
         return self._trainer.strategy.batch_to_device(batch, dataloader_idx=0)
+
+
+def _training_loader(trainer: Any) -> Iterable[Any]:
+    loader = trainer.train_dataloader
+    if isinstance(loader, dict | tuple | list):
+        raise ValueError(
+            "The trainer combines several training loaders, and how is not for a callback to guess: "
+            "pass WatchdogCallback(objective=...), a callable that gives the mean loss over all the data"
+        )
+    batches = trainer.num_training_batches
+    return loader if math.isinf(batches) or batches == len(loader) else FirstBatches(loader, int(batches))
+
+
+class FirstBatches:
+    """As many batches as `limit_train_batches` leaves."""
+
+    def __init__(self, loader: Iterable[Any], number: int) -> None:
+        self.loader = private_iteration(loader)
+        self._number = number
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.islice(self.loader, self._number)
 
 
 def _training_step(module: Any) -> Callable[[Any, int], Any]:
