@@ -108,10 +108,12 @@ class WatchdogCallback(Callback):
         if self._epoch is None:
             return
         self._parts += 1
-        observed = loss.detach() * trainer.accumulate_grad_batches
+        observed = loss
+        if trainer.accumulate_grad_batches > 1:
+            observed = observed.detach() * trainer.accumulate_grad_batches
         scaler = getattr(trainer.precision_plugin, "scaler", None)
         if scaler is not None:
-            observed = observed / scaler.scale(torch.ones((), device=loss.device))
+            observed = observed.detach() / scaler.scale(torch.ones((), device=loss.device))
         self._epoch.observe(observed, self._count(self._batch))
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
