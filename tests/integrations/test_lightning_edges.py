@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from torch import nn
 
 from cmalight import CMA, IG, CMALight, Objective, Outcome
@@ -61,6 +61,28 @@ def test_a_fit_that_is_stopped_inside_an_epoch_goes_back_to_its_beginning(limit,
     assert len(callback.reports) == 1
     assert "back where it began" in caplog.text
     assert module.trainer.optimizers[0]._epoch is None
+
+
+@pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks")
+@pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch ended")
+def test_resumed_inside_an_epoch_its_rest_is_an_epoch(tmp_path):
+    saved = ModelCheckpoint(tmp_path, filename="middle", every_n_train_steps=10, save_top_k=1)
+    trainer(Reports(), saved, enable_checkpointing=True, max_epochs=2).fit(Regression(0.3), batches())
+    module, resumed = Regression(0.3), Reports()
+    trainer(resumed, max_epochs=4).fit(module, batches(), ckpt_path=tmp_path / "middle.ckpt", weights_only=True)
+    assert len(resumed.reports) == 3  # the rest of the second epoch, the third and the fourth
+    assert resumed.reports[0].lr == 0.3
+    assert resumed.reports[-1].phi < resumed.reports[0].phi
+
+
+def test_clipped_gradients_are_what_the_epoch_went_by():
+    module, twin = Regression(0.5), Regression(0.5)
+    reports = fitted(module, gradient_clip_val=0.05, max_epochs=4).reports
+    optimizer = twin.configure_optimizers()
+    optimizer.register_step_pre_hook(lambda *_: nn.utils.clip_grad_norm_(twin.parameters(), 0.05) and None)
+    objective = Objective(twin, None, batches(), forward=evaluate)
+    assert reports == [run_epoch(optimizer, objective, twin.net, batches(), early=True) for _ in range(4)]
+    assert torch.equal(flat(module), flat(twin))
 
 
 class FailAt(Callback):
