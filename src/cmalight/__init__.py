@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cmalight.control import Outcome
     from cmalight.data.batches import TensorBatches
+    from cmalight.integrations.sklearn import CMALightClassifier as CMALightClassifier
+    from cmalight.integrations.sklearn import CMALightRegressor as CMALightRegressor
     from cmalight.objective import Objective
     from cmalight.optim import CMA, IG, CMALight, Controlled, Epoch, EpochReport
     from cmalight.training import FitResult, History, Status, fit
@@ -31,12 +33,15 @@ __all__ = [
     "fit",
 ]
 
-# Imported when first asked for, so that `cmalight --help` does not wait for torch.
+# Imported when first asked for, so that `cmalight --help` does not wait for torch. What needs more than torch is not
+# in __all__, so that `from cmalight import *` works without it.
 _HOMES = {
     "CMA": "cmalight.optim",
     "IG": "cmalight.optim",
     "CMALight": "cmalight.optim",
     "Controlled": "cmalight.optim",
+    "CMALightClassifier": "cmalight.integrations.sklearn",
+    "CMALightRegressor": "cmalight.integrations.sklearn",
     "Epoch": "cmalight.optim",
     "EpochReport": "cmalight.optim",
     "FitResult": "cmalight.training",
@@ -58,4 +63,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOMES})

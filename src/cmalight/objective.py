@@ -82,7 +82,7 @@ class Objective:
             raise ValueError("merge=True works with (input, target) batches only, not with forward=")
         self.model = model
         self.loss_fn = loss_fn
-        self.loader = _private_iteration(loader)
+        self.loader = private_iteration(loader)
         self.mode = mode
         self.samples: float = math.nan  # of the last pass: the sum of the counts
         self.before_batch: Callable[[], object] | None = None  # may raise, to break off a pass
@@ -236,16 +236,32 @@ def _is_time_to_try_again(passes: int) -> bool:
     return passes >= 4 and passes & (passes - 1) == 0
 
 
-def _private_iteration(loader: Iterable[Any]) -> Iterable[Any]:
+def private_iteration(loader: Iterable[Any]) -> Iterable[Any]:
     """An iteration of our own, so that a pass in mid-epoch does not disturb the one that is under way."""
     if hasattr(loader, "for_evaluation"):  # TensorBatches would count the pass as an epoch
         return loader.for_evaluation()  # type: ignore[no-any-return]
+    if hasattr(loader, "base_dataloader") and hasattr(loader, "gradient_state"):
+        return _behind_accelerate(loader)
     # A DataLoader with persistent workers has but one iterator, and iterating it again resets that.
     if isinstance(loader, DataLoader) and loader.persistent_workers:
         private = copy.copy(loader)
         private._iterator = None
         return private
     return loader
+
+
+def _behind_accelerate(loader: Any) -> Iterable[Any]:
+    """The loader inside: the outer one counts its passes and tells gradient accumulation where an epoch ends.
+
+    The shards of several processes are disjoint if all draw the same order; Accelerate sees to that in passes of
+    its own, the first of which is still to come when f(w⁰) is evaluated.
+    """
+    generator = getattr(loader, "synchronized_generator", None)
+    if generator is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        states = [generator.get_state()]
+        torch.distributed.broadcast_object_list(states)
+        generator.set_state(states[0])
+    return loader.base_dataloader  # type: ignore[no-any-return]
 
 
 def _describe(batch: Any) -> str:

@@ -23,6 +23,7 @@ from cmalight.optim.inner_state import InnerState
 from cmalight.optim.ranks import refuse_outer_join, require_same_state
 from cmalight.optim.report import EpochReport
 from cmalight.optim.rules import Rule, as_state
+from cmalight.optim.wrappers import teach_wrappers
 from cmalight.sharded import local
 from cmalight.tolerant import Watch
 
@@ -84,6 +85,7 @@ class EpochOptimizer(Optimizer):
         self._join_mark: object = None
         self._lr_left: list[float] = []  # as the last epoch left it
         self._lr_warned = False
+        teach_wrappers()
 
     def _settings_of_groups(self) -> list[dict[str, Any]]:
         return [self.defaults] * len(self.param_groups)
@@ -166,6 +168,8 @@ class EpochOptimizer(Optimizer):
         loss = None
         if closure is not None:
             loss = self._run_closure(closure)
+            if loss is None and self._batch_was_left_out():
+                return None
         scale = self._step_scale()
         if scale is not None:
             self._inner_step(scale)
@@ -407,6 +411,10 @@ class EpochOptimizer(Optimizer):
 
     def _zeta(self) -> float:
         return float(max(group["lr"] for group in self.param_groups))
+
+    def _batch_was_left_out(self) -> bool:
+        """A closure without loss and without gradients, as Lightning has where `training_step` returns None."""
+        return self._epoch is not None and self._epoch._is_waiting() and all(p.grad is None for p in self._parameters())
 
     def _cannot_move(self) -> bool:
         return not any(group["lr"] for group in self.param_groups)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from cmalight.training.stopping import Status
 from cmalight.training.tabular_data import Pair, Prepared, TableChoices, is_file, prepare
 from cmalight.training.tabular_model import Predictions, TabularModel, Unknown, load_model, model_to_bytes
 from cmalight.training.tabular_plot import check_picture, losses_over_seconds
+from cmalight.training.threads import one_thread_for_small_steps
 
 __all__ = [
     "Outputs",
@@ -37,8 +36,6 @@ __all__ = [
 ]
 
 logger = logging.getLogger("cmalight.tabular")
-
-_PRODUCTS_WORTH_THREADS = 4_000_000  # multiplications in a step
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,7 @@ def train_on_table(
     outputs.check(source, checkpoint)
     prepared = prepare(source, choices)
     network = _network(net, prepared, choices.seed)
-    with _one_thread_for_small_steps(network, batch_size):
+    with one_thread_for_small_steps(network, batch_size):
         result = fit(
             network,
             _loss(prepared),
@@ -155,19 +152,6 @@ def _network(net: str, prepared: Prepared, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return layered(net, prepared.features.width, outputs=prepared.target.outputs)
-
-
-@contextmanager
-def _one_thread_for_small_steps(network: nn.Module, batch_size: int) -> Iterator[None]:
-    """Threads that wait for each other after every small product cost more than they bring."""
-    before = torch.get_num_threads()
-    products = batch_size * sum(parameter.numel() for parameter in network.parameters())
-    if products < _PRODUCTS_WORTH_THREADS:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _loss(prepared: Prepared) -> nn.Module:

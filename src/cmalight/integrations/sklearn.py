@@ -1,0 +1,314 @@
+"""Fully connected networks as scikit-learn estimators, trained by `fit` under CMALight or any solver it knows."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+try:
+    import numpy as np
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin  # type: ignore[import-untyped]
+    from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped]
+    from sklearn.model_selection import train_test_split  # type: ignore[import-untyped]
+    from sklearn.utils import check_random_state  # type: ignore[import-untyped]
+    from sklearn.utils.multiclass import check_classification_targets  # type: ignore[import-untyped]
+    from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
+except ImportError as error:
+    raise ImportError('The estimators need scikit-learn 1.6 or newer: pip install "cmalight[sklearn]"') from error
+
+from cmalight.data.batches import Order, TensorBatches
+from cmalight.models.layered import ACTIVATIONS
+from cmalight.models.spec import check_choice, check_flag
+from cmalight.objective import Objective
+from cmalight.training.fitting import FitResult, fit
+from cmalight.training.history import EpochRecord, History
+from cmalight.training.stopping import Status
+from cmalight.training.threads import one_thread_for_small_steps
+
+_ROWS_AT_ONCE = 1 << 16
+_STEPS_IN_AN_EPOCH = 50  # about, by batch_size="auto"
+
+
+class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
+    """What both estimators share: the network, the training, and the outputs."""
+
+    _loss: nn.Module
+    network_: nn.Sequential
+    n_iter_: int
+    loss_curve_: list[float]
+    history_: History
+
+    def __init__(
+        self,
+        hidden_layer_sizes: int | Sequence[int] = (100,),
+        *,
+        activation: str = "tanh",
+        solver: str = "cmalight",
+        lr: float | None = None,
+        weight_decay: float = 0.0,
+        solver_options: Mapping[str, Any] | None = None,
+        batch_size: int | Literal["auto"] = "auto",
+        order: Order = "reshuffle",
+        max_epochs: int | None = 100,
+        time_limit: float | None = None,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int = 10,
+        warm_start: bool = False,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.solver = solver
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.solver_options = solver_options
+        self.batch_size = batch_size
+        self.order = order
+        self.max_epochs = max_epochs
+        self.time_limit = time_limit
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _train(self, inputs: Any, target: Any, outputs: int, stratify: Any) -> None:
+        """Train the network, a new one or, with warm_start, the one there is, on arrays that were checked."""
+        self._check_parameters()
+        sizes = [inputs.shape[1], *_sizes(self.hidden_layer_sizes), outputs]
+        goes_on = self.warm_start and hasattr(self, "network_")
+        if goes_on:
+            self._require_same_network(sizes)
+        else:
+            self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+            self.n_iter_, self.loss_curve_ = 0, []
+            self.network_ = _network(sizes, self.activation, self._seed).to(_dtype_of(inputs))
+        training, validation = self._parts(inputs, target, stratify)
+        batches = TensorBatches(
+            *training, batch_size=self._batch_size(len(training[0])), order=self.order, seed=self._seed
+        )
+        batches.set_epoch(self.n_iter_)
+        self._resume(batches, goes_on=goes_on)
+        with one_thread_for_small_steps(self.network_, batches.batch_size), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*has stalled", category=RuntimeWarning)  # said below, once
+            result = self._fit(batches, validation, goes_on=goes_on)
+        self._conclude(result, batches)
+
+    def _fit(self, batches: TensorBatches, validation: Any, *, goes_on: bool) -> FitResult:
+        return fit(
+            self.network_,
+            self._loss,
+            batches,
+            optimizer=self._optimizer if goes_on else self.solver,
+            optimizer_options=None if goes_on else self._optimizer_options(),
+            seed=self._seed,
+            max_epochs=self.max_epochs,
+            time_limit=self.time_limit,
+            validation=validation,
+            patience=self.patience if self.early_stopping else None,
+            restore_best=bool(self.early_stopping),
+            callbacks=(_StopWhenTooSmall(torch.finfo(batches.tensors[0].dtype).eps),),
+            progress=bool(self.verbose),
+        )
+
+    def _conclude(self, result: FitResult, batches: TensorBatches) -> None:
+        if result.status is Status.DIVERGED:
+            raise ValueError(f"Training diverged: {result.reason}; give a smaller lr, or solver='cmalight'")
+        self._optimizer, self._data_seen = result.optimizer, _fingerprint(batches)
+        self.status_ = result.status.value
+        self.history_ = result.history
+        self.evaluations_ = result.evaluations
+        self.n_iter_ += result.epochs
+        self.loss_curve_ += [record.f_tilde for record in result.history]
+        self.loss_ = Objective(self.network_, self._loss, batches)()
+        if result.status is Status.INTERRUPTED:
+            warnings.warn("Training was interrupted; the weights of the last whole epoch are kept.", stacklevel=4)
+        if result.optimizer.param_groups[0].get("stall_reported") or result.status is Status.CALLBACK:
+            warnings.warn(
+                f"{type(self).__name__} stopped making progress after {self.n_iter_} epochs: try another lr, "
+                "scaled inputs (StandardScaler), or solver='cmalight-certified'",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def _resume(self, batches: TensorBatches, *, goes_on: bool) -> None:
+        """With the data of the last call the control goes on; other data is another objective."""
+        if goes_on and _fingerprint(batches) != self._data_seen and hasattr(self._optimizer, "restart"):
+            self._optimizer.restart(Objective(self.network_, self._loss, batches))
+
+    def _check_parameters(self) -> None:
+        check_choice("activation", self.activation, ACTIVATIONS)
+        for name in ("warm_start", "early_stopping"):
+            check_flag(name, getattr(self, name))
+        if self.early_stopping and not 0.0 < self.validation_fraction < 1.0:
+            raise ValueError(
+                f"Invalid validation_fraction value: {self.validation_fraction!r}; expected a number between 0 and 1"
+            )
+
+    def _require_same_network(self, sizes: list[int]) -> None:
+        layers = [layer for layer in self.network_ if isinstance(layer, nn.Linear)]
+        kept = [layers[0].in_features, *(layer.out_features for layer in layers)]
+        if kept != sizes:
+            raise ValueError(
+                f"warm_start goes on with a network of layers {kept}, but this fit needs {sizes}: "
+                "set warm_start=False, or keep the features, targets and hidden_layer_sizes"
+            )
+
+    def _optimizer_options(self) -> dict[str, Any]:
+        options = dict(self.solver_options or {})
+        if self.lr is not None:
+            options["lr"] = self.lr
+        if self.weight_decay:
+            options["weight_decay"] = self.weight_decay
+        return options
+
+    def _batch_size(self, rows: int) -> int:
+        if self.batch_size != "auto":
+            return self.batch_size
+        return min(128, max(8, rows // _STEPS_IN_AN_EPOCH))
+
+    def _parts(self, inputs: Any, target: Any, stratify: Any) -> tuple[tuple[Tensor, Tensor], Any]:
+        if not self.early_stopping:
+            return (_tensor(inputs), _tensor(target)), None
+        parts = train_test_split(
+            inputs, target, test_size=self.validation_fraction, random_state=self._seed, stratify=stratify
+        )
+        x, x_validation, y, y_validation = (_tensor(part) for part in parts)
+        return (x, y), (x_validation, y_validation)
+
+    @torch.no_grad()
+    def _outputs(self, X: Any) -> Any:  # noqa: N803
+        check_is_fitted(self)
+        inputs = _tensor(validate_data(self, X, dtype=_dtypes(self.network_), reset=False))
+        self.network_.eval()
+        return torch.cat([self.network_(part) for part in torch.split(inputs, _ROWS_AT_ONCE)]).numpy()
+
+
+class CMALightRegressor(RegressorMixin, _NetworkEstimator):  # type: ignore[misc]
+    """A fully connected network that is fitted by least squares; one or several targets.
+
+    Targets are centred and scaled inside, and `loss_` is in those units. Inputs are taken as they are: put a
+    StandardScaler before it. Precision follows the inputs, float64 or float32.
+
+    Args:
+        hidden_layer_sizes: neurons of each hidden layer.
+        activation: "tanh", "sigmoid", "relu", "gelu" or "silu".
+        solver: a name that `cmalight.fit` knows: "cmalight", "cmalight-certified", "cma", "ig", "adam", ...
+        lr, weight_decay, solver_options: for the solver; `lr=None` takes its own.
+        batch_size: "auto" makes about 50 batches an epoch, of 8 to 128 rows.
+        order: "reshuffle" or "fixed".
+        max_epochs, time_limit: the end of the training, the limit in seconds.
+        early_stopping: keep `validation_fraction` of the rows aside, stop after `patience` epochs without a better
+            loss on them, and end on the best weights.
+        warm_start: a second `fit` goes on where the first ended.
+        random_state: of the initial weights, the order of the rows and the rows that are kept aside.
+    """
+
+    _loss = nn.MSELoss()
+
+    def fit(self, X: Any, y: Any) -> CMALightRegressor:  # noqa: N803
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)  # noqa: N806
+        table = y.reshape(len(y), -1).astype(X.dtype)
+        self._single_target = y.ndim == 1
+        if not (self.warm_start and hasattr(self, "network_")):
+            spread = table.std(axis=0)
+            self._target_mean, self._target_scale = table.mean(axis=0), np.where(spread > 0, spread, 1.0)
+        self._train(X, ((table - self._target_mean) / self._target_scale).astype(X.dtype), table.shape[1], None)
+        return self
+
+    def predict(self, X: Any) -> Any:  # noqa: N803
+        outputs = self._outputs(X)
+        outputs = outputs * self._target_scale + self._target_mean
+        return outputs[:, 0] if self._single_target else outputs
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+class CMALightClassifier(ClassifierMixin, _NetworkEstimator):  # type: ignore[misc]
+    """A fully connected network with an output a class, fitted by cross entropy; arguments as CMALightRegressor's."""
+
+    _loss = nn.CrossEntropyLoss()
+    classes_: Any
+
+    def fit(self, X: Any, y: Any) -> CMALightClassifier:  # noqa: N803
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])  # noqa: N806
+        check_classification_targets(y)
+        classes, codes = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(f"CMALightClassifier needs at least two classes, but the data has one class: {classes[0]}")
+        if self.warm_start and hasattr(self, "network_") and not np.array_equal(classes, self.classes_):
+            raise ValueError(f"warm_start goes on with the classes {self.classes_}, but this fit has {classes}")
+        self.classes_ = classes
+        self._train(X, codes, len(classes), codes)
+        return self
+
+    def predict(self, X: Any) -> Any:  # noqa: N803
+        chosen = self._outputs(X).argmax(axis=1)
+        return self.classes_[chosen]
+
+    def predict_proba(self, X: Any) -> Any:  # noqa: N803
+        """The probability of each class, in the order of `classes_`."""
+        return torch.softmax(torch.as_tensor(self._outputs(X)), dim=1).numpy()
+
+    def predict_log_proba(self, X: Any) -> Any:  # noqa: N803
+        return torch.log_softmax(torch.as_tensor(self._outputs(X)), dim=1).numpy()
+
+
+class _StopWhenTooSmall:
+    """Ends a training whose step size has shrunk below rounding: it cannot move any more."""
+
+    def __init__(self, rounding: float) -> None:
+        self._rounding = rounding
+        self._first: float | None = None
+
+    def on_epoch_end(self, record: EpochRecord) -> bool:
+        self._first = self._first or record.lr
+        return record.lr <= self._rounding * self._first
+
+
+def _sizes(hidden_layer_sizes: Any) -> list[int]:
+    sizes = [hidden_layer_sizes] if isinstance(hidden_layer_sizes, int | np.integer) else list(hidden_layer_sizes)
+    if not all(isinstance(size, int | np.integer) and size > 0 for size in sizes):
+        raise ValueError(
+            f"Invalid hidden_layer_sizes value: {hidden_layer_sizes!r}; expected whole numbers >= 1, such as (50, 50)"
+        )
+    return [int(size) for size in sizes]
+
+
+def _network(sizes: list[int], activation: str, seed: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for inputs, outputs in itertools.pairwise(sizes):
+            layers += [nn.Linear(inputs, outputs), ACTIVATIONS[activation]()]
+    return nn.Sequential(*layers[:-1])  # the outputs are linear
+
+
+def _dtype_of(inputs: Any) -> torch.dtype:
+    return torch.float32 if inputs.dtype == np.float32 else torch.float64
+
+
+def _dtypes(network: nn.Module) -> Any:
+    return np.float32 if next(network.parameters()).dtype is torch.float32 else np.float64
+
+
+def _tensor(values: Any) -> Tensor:
+    """A copy: what the user holds may be read-only, and may change."""
+    return torch.tensor(values)
+
+
+def _fingerprint(batches: TensorBatches) -> tuple[int, ...]:
+    """Tells data apart that a warm start would otherwise take for the same."""
+    return tuple(zlib.crc32(t.numpy().tobytes()) for t in batches.tensors)

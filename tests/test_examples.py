@@ -1,0 +1,74 @@
+"""Every script of examples/, run as a user runs it."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+
+
+def run(script, folder):
+    """What it prints."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda script: script.stem)
+def test_an_example_runs_and_says_what_it_did(script, tmp_path):
+    printed = run(script, tmp_path)
+    assert len(printed.splitlines()) > 1
+    check = CHECKS.get(script.stem)
+    if check is not None:
+        check(printed, tmp_path)
+
+
+def losses_fall(printed, _folder):
+    losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)  to beat", printed)]
+    assert len(losses) == 10
+    assert losses[-1] < 0.1 < losses[0]
+    assert "line 7" in printed
+
+
+def demo(printed, _folder):
+    values = [float(v) for v in re.findall(r"true loss ([\d.]+)", printed)]
+    assert values[-1] < 0.3 * values[0]
+    assert "line 7" in printed
+
+
+def raw_loop(printed, folder):
+    losses_fall(printed, folder)
+    assert (folder / "raw_loop.pt").exists()
+
+
+def fit_table(printed, folder):
+    assert "best validation in epoch" in printed
+    assert (folder / "fit_table.pt").exists()
+
+
+def lightning_module(printed, folder):
+    losses_fall(printed, folder)
+    assert len(list((folder / "lightning_checkpoints").glob("*.ckpt"))) == 1
+
+
+def sklearn_estimators(printed, _folder):
+    assert float(re.search(r"digits: ([\d.]+)", printed)[1]) > 0.9
+    assert float(re.search(r"diabetes: R² ([\d.]+)", printed)[1]) > 0.3
+
+
+CHECKS = {
+    "accelerate_loop": losses_fall,
+    "demo": demo,
+    "fit_table": fit_table,
+    "lightning_module": lightning_module,
+    "raw_loop": raw_loop,
+    "sklearn_estimators": sklearn_estimators,
+}

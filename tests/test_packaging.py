@@ -1,0 +1,162 @@
+"""What is built, what is in it, and that it works where nothing but torch is installed."""
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+import cmalight
+
+ROOT = Path(__file__).parent.parent
+pytestmark = pytest.mark.xdist_group("packaging")  # built once
+
+
+def call(*command, check=True, **options):
+    """The finished process; PYTHONPATH would lead back to the sources."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [str(part) for part in command]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, **options)
+    assert done.returncode == 0 or not check, done.stderr
+    return done
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """The sdist, and the wheel that is built from it and from nothing else."""
+    folder = tmp_path_factory.mktemp("dist")
+    call(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
+    return next(folder.glob("*.tar.gz")), next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="session")
+def empty_environment(built, tmp_path_factory):
+    """The python of an environment with the wheel, torch, and what torch itself requires."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder / "env", with_pip=False)
+    python = folder / "env" / "bin" / "python"
+    site = Path(call(python, "-c", "import site; print(site.getsitepackages()[0])").stdout.strip())
+    for name in required("torch"):
+        link(name, site)
+    call(sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", built[1])
+    return python
+
+
+def required(name):
+    """A package and everything it requires, without extras."""
+    names, waiting = set(), [name]
+    while waiting:
+        name = waiting.pop()
+        if name in names:
+            continue
+        names.add(name)
+        for line in importlib.metadata.requires(name) or ():
+            requirement = Requirement(line)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                waiting.append(requirement.name)
+    return names
+
+
+def link(name, site):
+    """Torch is large, so that packages are linked and not copied."""
+    distribution = importlib.metadata.distribution(name)
+    for top in {file.parts[0] for file in distribution.files or () if file.parts[0] not in ("..", "__pycache__")}:
+        (site / top).symlink_to(Path(distribution.locate_file(top)).resolve())
+
+
+@pytest.mark.slow
+def test_the_wheel_has_the_package_and_its_extras(built):
+    with zipfile.ZipFile(built[1]) as wheel:
+        names = set(wheel.namelist())
+        metadata = wheel.read(next(n for n in names if n.endswith("METADATA"))).decode()
+    sources = {str(f.relative_to(ROOT / "src")) for f in (ROOT / "src").rglob("*") if f.suffix in (".py", ".toml")}
+    assert sources <= names
+    assert "cmalight/py.typed" in names
+    assert {name.partition("/")[0] for name in names} == {"cmalight", f"cmalight-{cmalight.__version__}.dist-info"}
+    assert {"bench", "lightning", "sklearn", "tensorboard", "dask", "all"} <= set(
+        re.findall(r"^Provides-Extra: (.*)$", metadata, re.MULTILINE)
+    )
+    without_extras = [r for r in re.findall(r"^Requires-Dist: (.*)$", metadata, re.MULTILINE) if "extra ==" not in r]
+    assert [Requirement(r).name for r in without_extras] == ["torch"]
+
+
+@pytest.mark.slow
+def test_the_sdist_has_what_the_two_commands_and_the_readme_need(built):
+    with tarfile.open(built[0]) as sdist:
+        names = {name.partition("/")[2] for name in sdist.getnames()}
+    linked = re.findall(r"\]\((?!https?:)([^)#\s]+)", (ROOT / "README.md").read_text())
+    assert {link for link in linked if not link.endswith("/")} <= names
+    assert {"Makefile", "constraints.txt", "pyproject.toml", "tests/conftest.py", "examples/demo.py"} <= names
+
+
+LOOP = """
+import torch
+from cmalight import CMALight, Objective, fit
+from torch import nn
+torch.manual_seed(0)
+x = torch.rand(100, 3)
+data = list(zip(x.split(20), x.sum(1, keepdim=True).split(20)))
+model = nn.Linear(3, 1)
+optimizer = CMALight(model.parameters())
+objective = Objective(model, nn.MSELoss(), data)
+for _ in range(5):
+    with optimizer.epoch(objective) as epoch:
+        for inputs, target in epoch.batches(data):
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(model(inputs), target)
+            loss.backward()
+            epoch.observe(loss, len(target))
+            optimizer.step()
+print(fit(model, nn.MSELoss(), (x, x.sum(1, keepdim=True)), max_epochs=3, checkpoint="run.pt"))
+"""
+
+
+@pytest.mark.slow
+def test_the_loop_and_fit_work_with_torch_alone(empty_environment, tmp_path):
+    for name in ("numpy", "click", "sklearn", "pytest"):
+        assert call(empty_environment, "-c", f"import {name}", check=False).returncode == 1, f"{name} is there"
+    assert call(sys.executable, "-m", "pip", "--python", empty_environment, "check").returncode == 0
+    done = call(empty_environment, "-c", LOOP, cwd=tmp_path)
+    assert "3 epochs done" in done.stdout
+    assert (tmp_path / "run.pt").exists()
+
+
+@pytest.mark.slow
+def test_the_command_without_its_extra(empty_environment):
+    script = empty_environment.parent / "cmalight"
+    for command in ([script], [empty_environment, "-m", "cmalight"]):
+        assert call(*command, "--version").stdout == f"cmalight {cmalight.__version__}\n"
+        done = call(*command, "train", "wine", check=False)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.count("\n") == 1
+        assert 'pip install "cmalight[cli]"' in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("statement", "extra"),
+    [
+        ("from cmalight import CMALightRegressor", "sklearn"),
+        ("from cmalight.integrations.lightning import WatchdogCallback", "lightning"),
+        ("from cmalight.training import TensorBoard; TensorBoard('runs')", "tensorboard"),
+    ],
+)
+def test_what_is_missing_is_named(empty_environment, statement, extra):
+    done = call(empty_environment, "-c", statement, check=False)
+    assert done.returncode == 1
+    assert f'pip install "cmalight[{extra}]"' in done.stderr.splitlines()[-1]
+
+
+def test_ci_runs_the_two_commands_of_the_readme():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    steps = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    section = (ROOT / "README.md").read_text().partition("## Two commands")[2]
+    assert steps == re.findall(r"^(make \w+) ", section, re.MULTILINE)[:2]
