@@ -79,6 +79,7 @@ def test_every_epoch_is_the_twins(make):
     assert optimizer.evaluations <= twin.evaluations  # known values are not evaluated again
 
 
+@pytest.mark.filterwarnings("ignore:lr was raised between two epochs:RuntimeWarning")
 @each_base
 def test_a_refused_epoch_restores_weights_and_the_bases_state_bit_for_bit(make):
     model, batches, objective = small_problem()
