@@ -1,4 +1,4 @@
-"""Solvers that misbehave, one way each, and a network that writes down what it sees."""
+"""Solvers that misbehave, one way each, and a network that keeps what it sees."""
 
 import os
 import signal
@@ -81,15 +81,16 @@ def not_an_optimizer(params):
 
 
 class Witness(nn.Module):
-    """Appends the sum of every batch that it is trained on to the list `seen`, and its first weights to `starts`."""
+    """Keeps the sum of every batch that it is trained on, and its first weights; `made` has all there were."""
 
-    seen: list[float] = []  # noqa: RUF012
-    starts: list[torch.Tensor] = []  # noqa: RUF012
+    made: list["Witness"] = []  # noqa: RUF012
 
     def __init__(self, features, outputs):
         super().__init__()
         self.layer = nn.Linear(features, outputs)
-        self.starts.append(self.layer.weight.detach().clone())
+        self.seen = []
+        self.start = self.layer.weight.detach().clone()
+        self.made.append(self)
 
     def forward(self, x):
         if torch.is_grad_enabled():

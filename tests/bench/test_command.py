@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from cmalight import bench
-from cmalight.bench.folder_status import write_spec
+from cmalight.bench.folder_status import Call, add_call
 from cmalight.bench.results import runs_folder, write_result
 from cmalight.bench.training import Job, train
 from cmalight.cli import command
@@ -68,7 +68,7 @@ def fill(folder, chosen, count=None):
 def test_status_counts_what_is_there_and_what_is_left(cmalight, tmp_path):
     chosen = spec(solvers=["adam", "tests.bench.solvers:Raises", "sgd"])
     fill(tmp_path / "out", chosen, 2)
-    write_spec(tmp_path / "out", [chosen], 1)
+    add_call(tmp_path / "out", Call(chosen.to_plain(), [run.key for run in bench.plan(chosen)], 1))
     damaged = runs_folder(tmp_path / "out") / f"{bench.plan(chosen)[2].key}.json"
     damaged.write_text("{")
     lines = cmalight("status", "out").stdout.splitlines()

@@ -1,6 +1,5 @@
 """The same driver on a real cluster: a scheduler and two workers on loopback, one of them killed in mid-run."""
 
-import os
 import signal
 import socket
 import subprocess
@@ -9,7 +8,7 @@ import sys
 import pytest
 
 from cmalight import bench
-from tests.bench.common import ROOT, contents, finished, spec, start, toml
+from tests.bench.common import ENVIRONMENT, contents, finished, spec, start, toml
 from tests.bench.test_runner import wait_for
 
 pytest.importorskip("distributed")
@@ -28,9 +27,8 @@ def free_port():
 def cluster(tmp_path):
     """Its address, and its two workers, each a process without a nanny."""
     port = free_port()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     log = (tmp_path / "cluster.log").open("w")
-    options = {"stdout": log, "stderr": log, "env": environment, "cwd": tmp_path}
+    options = {"stdout": log, "stderr": log, "env": ENVIRONMENT, "cwd": tmp_path}
     scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", str(port)]
     worker = [
         *(sys.executable, "-m", "distributed.cli.dask_worker", f"tcp://127.0.0.1:{port}", "--no-nanny"),

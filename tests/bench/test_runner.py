@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from cmalight import bench
-from cmalight.bench import board, display, results, runner, supervise
+from cmalight.bench import board, display, driver, results, runner, supervise
 from cmalight.bench.lock import acquired
 from cmalight.bench.training import Told
-from tests.bench.common import ROOT, contents, finished, spec, start, toml
+from tests.bench.common import ENVIRONMENT, contents, finished, spec, start, toml
 
 MODULE = "tests.bench.solvers"
 BAD = {
@@ -92,7 +92,7 @@ def test_data_that_cannot_be_had_leaves_its_runs_for_later(tmp_path, monkeypatch
     chosen = spec(datasets=["diabetes", str(tmp_path / "mine.toml")])
     summary = bench.run(chosen, tmp_path / "out", workers=1)
     assert (summary.recorded, summary.is_complete) == ({"done": 1}, False)
-    assert list(summary.without_data) == ["mine"]
+    assert list(summary.left_out) == ["data set mine"]
 
 
 def test_two_drivers_on_one_folder_the_second_says_so_and_stops(tmp_path):
@@ -164,7 +164,7 @@ def test_a_killed_driver_takes_its_workers_along(tmp_path):
 
 @pytest.mark.slow
 def test_a_disk_that_is_full_for_a_while_loses_nothing(tmp_path, monkeypatch, caplog):
-    write, failures = runner.write_result, []
+    write, failures = driver.write_result, []
 
     def full(folder, key, content):
         if len(failures) < 3:
@@ -172,7 +172,7 @@ def test_a_disk_that_is_full_for_a_while_loses_nothing(tmp_path, monkeypatch, ca
             raise OSError(28, "No space left on device", str(folder))
         return write(folder, key, content)
 
-    monkeypatch.setattr(runner, "write_result", full)
+    monkeypatch.setattr(driver, "write_result", full)
     summary = bench.run(spec(solvers=["adam", "sgd", "ig"]), tmp_path, workers=1)
     assert (summary.recorded, summary.not_written) == ({"done": 3}, {})
     assert "kept and tried again" in caplog.text
@@ -187,7 +187,7 @@ def in_a_name_space(script):
             capture_output=True,
             text=True,
             timeout=240,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env=ENVIRONMENT,
         )
     except FileNotFoundError:
         pytest.skip("there is no unshare")
@@ -242,7 +242,7 @@ def test_the_table_shows_what_is_running_and_what_failed():
     runs = bench.plan(spec(solvers=["adam", "sgd", "ig"]))
     seen = board.Board(runs, 2, 10.0)
     seen.hear(Told(runs[0].key, 7, 0.125, 3.0))
-    seen.record("failed", 2.0)
+    seen.record(runs[1], "failed", 2.0)
     console = Console(width=120, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
     console.print(display.drawing(seen.view(), ["diabetes 1x5 seed 0 sgd: failed: it raised"]))
     console.file.close()
@@ -265,7 +265,7 @@ def test_a_late_word_of_a_run_that_is_over_is_not_shown():
 def test_plain_lines_where_there_is_no_terminal(caplog):
     runs = bench.plan(spec())
     seen = board.Board(runs, 1, None)
-    seen.record("done", 1.0)
+    seen.record(runs[0], "done", 1.0)
     shown = display.make_display(True)
     content = {"status": "done", "final_loss": 0.5, "seconds": 1.0, "epochs": {"epoch": [0, 1]}}
     with caplog.at_level(logging.INFO, logger="cmalight.bench"):
