@@ -55,6 +55,12 @@ class Dies(Misbehaving):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+class KillsItsWorker(Misbehaving):
+    def misbehave(self):
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(600)
+
+
 class DiesOnce(Misbehaving):
     """Kills its process, but only if the file named in the environment is not there yet."""
 

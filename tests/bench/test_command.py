@@ -59,6 +59,12 @@ def test_a_dry_run_without_a_time_limit_does_not_guess(cmalight, tmp_path):
     assert "how long that takes is not known" in cmalight("run", toml(tmp_path / "a.toml"), "--dry-run").stdout
 
 
+def test_a_dry_run_counts_what_is_there_already(cmalight, tmp_path):
+    fill(tmp_path / "out", spec(seeds=2, time_limit=7), 1)
+    lines = cmalight("run", toml(tmp_path / "a.toml", seeds=2, time_limit=7), "--dry-run", "--out", "out").stdout
+    assert "1 of 2 runs have a result in out\n1 runs of at most 7 s of training" in lines
+
+
 def fill(folder, chosen, count=None):
     runs_folder(folder).mkdir(parents=True, exist_ok=True)
     for run in bench.plan(chosen)[:count]:

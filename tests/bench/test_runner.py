@@ -1,20 +1,20 @@
 """The driver with real processes: what goes wrong costs its own run, and nothing runs twice."""
 
+import errno
 import json
-import logging
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from cmalight import bench
-from cmalight.bench import board, display, driver, results, runner, supervise
-from cmalight.bench.lock import acquired
-from cmalight.bench.training import Told
+from cmalight.bench import board, driver, results, runner, supervise
+from cmalight.bench.lock import acquired, owner_alive
 from tests.bench.common import ENVIRONMENT, contents, finished, spec, start, toml
 
 MODULE = "tests.bench.solvers"
@@ -117,6 +117,28 @@ def test_a_lock_of_another_machine_counts_while_it_moves(tmp_path, caplog):
     os.utime(lock, (long_ago, long_ago))
     with acquired(tmp_path):
         assert "going on where it stopped" in caplog.text
+
+
+def test_looking_at_a_folder_does_not_keep_a_driver_out(tmp_path):
+    """`status` holds the lock for a moment."""
+    fcntl = pytest.importorskip("fcntl")
+    (tmp_path / "lock").touch()
+    with (tmp_path / "lock").open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        threading.Timer(0.08, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
+        with acquired(tmp_path):
+            pass
+
+
+def test_where_a_file_system_has_no_locks_the_owners_clock_counts(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+    monkeypatch.setattr(fcntl, "flock", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSYS, "not implemented")))
+    with acquired(tmp_path):
+        with pytest.raises(bench.FolderInUseError, match="is in use by process"), acquired(tmp_path):
+            pass
+        assert owner_alive(tmp_path).pid == os.getpid()
+    with acquired(tmp_path):
+        pass
 
 
 def one_child(pid):
@@ -234,43 +256,6 @@ def test_a_folder_that_cannot_be_written_is_one_line_before_anything_runs(tmp_pa
 def test_an_unknown_executor_is_refused(tmp_path):
     with pytest.raises(ValueError, match="did you mean 'local'"):
         bench.run(spec(), tmp_path, executor="lokal")
-
-
-def test_the_table_shows_what_is_running_and_what_failed():
-    from rich.console import Console
-
-    runs = bench.plan(spec(solvers=["adam", "sgd", "ig"]))
-    seen = board.Board(runs, 2, 10.0)
-    seen.hear(Told(runs[0].key, 7, 0.125, 3.0))
-    seen.record(runs[1], "failed", 2.0)
-    console = Console(width=120, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
-    console.print(display.drawing(seen.view(), ["diabetes 1x5 seed 0 sgd: failed: it raised"]))
-    console.file.close()
-    text = console.export_text()
-    assert "1 of 3 runs recorded" in text
-    assert "1 without a figure, 0:02 left" in text
-    assert "adam" in text
-    assert "0.125" in text
-    assert "it raised" in text
-
-
-def test_a_late_word_of_a_run_that_is_over_is_not_shown():
-    runs = bench.plan(spec())
-    seen = board.Board(runs, 1, None)
-    seen.ends(runs[0].key, for_good=True)
-    seen.hear(Told(runs[0].key, 1, None, 0.0))
-    assert seen.view().running == ()
-
-
-def test_plain_lines_where_there_is_no_terminal(caplog):
-    runs = bench.plan(spec())
-    seen = board.Board(runs, 1, None)
-    seen.record(runs[0], "done", 1.0)
-    shown = display.make_display(True)
-    content = {"status": "done", "final_loss": 0.5, "seconds": 1.0, "epochs": {"epoch": [0, 1]}}
-    with caplog.at_level(logging.INFO, logger="cmalight.bench"):
-        shown.recorded(runs[0], content, seen.view())
-    assert "1 of 1, 0:00 left: diabetes 1x5 seed 0 adam: loss 0.5 after 2 epochs and 1.0 s" in caplog.text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(None, "unknown"), (5, "0:05"), (3661, "1:01:01"), (90000, "1 d 01 h")])
