@@ -77,6 +77,13 @@ class Prints(Misbehaving):
         sys.stdout.flush()
 
 
+class PrintsAndDies(Misbehaving):
+    def misbehave(self):
+        sys.stderr.write("x" * (1 << 22) + "the last words\n")
+        sys.stderr.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 class Slow(Misbehaving):
     def misbehave(self):
         time.sleep(0.02)

@@ -174,6 +174,16 @@ def test_a_process_that_is_not_ready_in_time_is_no_result_of_its_run(tmp_path, m
     assert "packages and data were not loaded" in str(summary.left_out)
 
 
+@pytest.mark.slow
+def test_a_solver_may_print_as_much_as_it_likes(tmp_path):
+    """Only the end is kept, and of one that dies it is told."""
+    chosen = spec(solvers=["tests.bench.solvers:PrintsAndDies"])
+    assert bench.run(chosen, tmp_path, workers=1).recorded == {"crashed": 1}
+    (content,) = contents(tmp_path).values()
+    assert content["error"]["traceback"].endswith("the last words\n")
+    assert len(content["error"]["traceback"]) == 2000
+
+
 def test_status_needs_neither_the_data_nor_the_solvers(tmp_path, working):
     working(trained)
     source = own_data(tmp_path / "data")
@@ -199,7 +209,7 @@ def test_a_damaged_record_of_calls_is_written_anew(tmp_path, caplog):
     (tmp_path / "spec.json").write_text("{")
     add_call(tmp_path, call("a"))
     assert read_calls(tmp_path) == [call("a")]
-    assert "spec.json is damaged" in caplog.text
+    assert "spec.json cannot be used" in caplog.text
 
 
 def test_a_stopped_narrow_run_and_a_later_whole_one_leave_nothing_to_do(tmp_path, working):

@@ -82,12 +82,7 @@ def status(folder: str | Path) -> Counts:
 
 def add_call(folder: Path, call: Call) -> None:
     """What the folder is for, beside what it was for already."""
-    try:
-        earlier = read_calls(folder)
-    except ResultError as error:
-        _logger.warning("%s; it is written anew, and `status` knows of this call alone", error)
-        earlier = []
-    write_calls(folder, joined_calls([*earlier, call]))
+    write_calls(folder, joined_calls([*read_calls(folder), call]))
 
 
 def joined_calls(calls: Sequence[Call]) -> list[Call]:
@@ -105,14 +100,15 @@ def write_calls(folder: Path, calls: Sequence[Call]) -> None:
 
 
 def read_calls(folder: Path) -> list[Call]:
+    """Those that are known: results are good without them, so a damaged file is only worth a warning."""
     path = folder / "spec.json"
     try:
-        content = read_document(path, _SPEC_FORMAT, _VERSION)
-        return [Call(**call) for call in content["calls"]]
+        return [Call(**call) for call in read_document(path, _SPEC_FORMAT, _VERSION)["calls"]]
     except FileNotFoundError:
         return []
-    except (KeyError, TypeError) as error:
-        raise ResultError(f"{path} is damaged: remove it, and call the command again") from error
+    except (ResultError, KeyError, TypeError) as error:
+        _logger.warning("%s cannot be used, so earlier calls for the folder are not known (%s)", path, error)
+        return []
 
 
 def write_progress(folder: Path, view: View) -> None:

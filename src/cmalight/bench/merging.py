@@ -39,10 +39,11 @@ def merge(folders: Sequence[str | Path], out: str | Path) -> int:
 
 
 def _write(found: dict[str, Path], folders: Sequence[Path], out: Path) -> int:
+    calls = joined_calls([call for folder in folders for call in read_calls(folder)])
     for key, path in found.items():
         if path.parent.parent != out:
             write_result(out, key, read_result(path))
-    write_calls(out, joined_calls([call for folder in folders for call in read_calls(folder)]))
+    write_calls(out, calls)
     return len(found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,8 +35,10 @@ def work(job: Job, report: Report) -> Plain:
 def _attempt(client: Any, job: Job) -> int:
     """The scheduler outlives the workers, so it counts how often the run began."""
     place = [TOPIC, job.session, job.key]
-    attempt = int(client.get_metadata(place, default=0)) + 1
-    client.set_metadata(place, attempt)
+    attempt = 1
+    with suppress(Exception):  # Dask's own limit then holds alone
+        attempt += int(client.get_metadata(place, default=0))
+        client.set_metadata(place, attempt)
     return attempt
 
 
@@ -49,9 +52,13 @@ def _share_of_memory(worker: Any) -> float | None:
     return limit / _MEGABYTE / worker.state.nthreads if limit else None
 
 
-def _runs_at_once(client: Any, worker: Any) -> int:
+def _runs_at_once(client: Any, worker: Any) -> int | None:
     """The threads of all workers that have this one's network address, which is that of its machine."""
-    return sum(count for address, count in client.nthreads().items() if _machine(address) == _machine(worker.address))
+    try:
+        threads: dict[str, int] = client.nthreads()
+    except Exception:  # not worth the run
+        return None
+    return sum(count for address, count in threads.items() if _machine(address) == _machine(worker.address))
 
 
 def _machine(address: str) -> str:

@@ -15,7 +15,6 @@ import queue
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import weakref
@@ -63,13 +62,11 @@ class Child:
     def __init__(self, threads: int, session: str = "") -> None:
         self.threads = threads
         self.session = session
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
-        weakref.finalize(self, self._errors.close)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "cmalight.bench.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._errors,
+            stderr=subprocess.PIPE,
             env={**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(threads))},
             start_new_session=True,  # Ctrl-C is for the driver, which then ends its children
             text=True,
@@ -77,6 +74,9 @@ class Child:
         )
         self._messages: queue.SimpleQueue[Plain | None] = queue.SimpleQueue()
         threading.Thread(target=_read, args=(self._process.stdout, self._messages), daemon=True).start()
+        self._printed = bytearray()
+        self._listener = threading.Thread(target=_keep_end, args=(self._process.stderr, self._printed), daemon=True)
+        self._listener.start()
         self._started = False
         self._ended = False
         _children.add(self)
@@ -100,8 +100,7 @@ class Child:
 
     def _run(self, job: Job, report: Report) -> Plain:
         begun, begins = time.time(), False
-        self._errors.seek(0)  # the child shares the position
-        self._errors.truncate()
+        self._printed.clear()
         self._send(dataclasses.asdict(job))
         deadline = time.monotonic() + (_LOADING_SECONDS if self._started else _START_SECONDS)
         while time.monotonic() < deadline:
@@ -150,9 +149,8 @@ class Child:
         return content
 
     def _last_words(self) -> str:
-        size = self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, size - _TAIL))
-        return self._errors.read().decode(errors="replace")
+        self._listener.join(_TICK)  # a process of its own may hold the pipe open
+        return bytes(self._printed).decode(errors="replace")
 
     def _send(self, message: Plain) -> None:
         try:
@@ -183,6 +181,14 @@ def _read(stream: IO[str] | None, messages: queue.SimpleQueue[Plain | None]) -> 
         for line in lines:
             messages.put(json.loads(line))
     messages.put(None)
+
+
+def _keep_end(stream: IO[str] | None, end: bytearray) -> None:
+    """Of what is printed, however much it is: a file could fill the disk."""
+    with _pipe(stream) as lines:
+        while part := os.read(lines.fileno(), 1 << 16):
+            end += part
+            del end[:-_TAIL]
 
 
 def _pipe(stream: IO[str] | None) -> IO[str]:
