@@ -17,7 +17,7 @@ from tests.bench.test_runner import wait_for
 pytest.importorskip("distributed")
 MODULE = "tests.bench.solvers"
 SLOW = [{"solver": f"{MODULE}:Slow", "name": name} for name in ("slow", "as slow")]
-CHANGES = {"solvers": [*SLOW, "cmalight", f"{MODULE}:Raises"], "seeds": 2, "max_epochs": 60}
+CHANGES = {"solvers": [*SLOW, "cmalight", f"{MODULE}:Raises"], "max_epochs": 60}
 
 
 def free_port():
@@ -57,7 +57,7 @@ def test_a_worker_killed_in_mid_run_changes_no_result(tmp_path):
         workers[0].send_signal(signal.SIGKILL)
         code, stdout, stderr = finished(process)
     assert code == 0, stderr
-    assert "8 of 8 runs recorded (6 done, 2 failed)" in stdout
+    assert "4 of 4 runs recorded (3 done, 1 failed)" in stdout
     local = tmp_path / "local"
     bench.run(spec(**CHANGES), local, workers=2)
 

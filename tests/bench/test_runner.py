@@ -35,7 +35,7 @@ def bad_company(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bad")
     os.environ["CMALIGHT_TEST_FLAG"] = str(folder / "flag")
     solvers = ["adam", *(f"{MODULE}:{name}" for name in BAD), "sgd"]
-    chosen = spec(solvers=solvers, wall_limit=5.0, memory_limit=300.0)
+    chosen = spec(solvers=solvers, wall_limit=10.0, memory_limit=300.0)
     summary = bench.run(chosen, folder / "out", workers=2)
     return folder / "out", chosen, summary
 

@@ -92,9 +92,9 @@ class Driver:
     left_out: dict[str, str] = field(default_factory=dict)
 
     def drive(self, left: Sequence[PlannedRun]) -> Summary:
-        for one in left:
-            self._submit(one, attempt=1)
         try:
+            for one in left:
+                self._submit(one, attempt=1)
             self._wait_for(len(left))
         except BaseException:  # Ctrl-C, say
             self._keep_what_is_finished()

@@ -261,10 +261,17 @@ def _is_out_of_memory(error: BaseException) -> bool:
     )
 
 
+def warm_up_torch() -> None:
+    """What torch loads at its first step and backward pass takes seconds, which no limit of a run should count."""
+    inputs = torch.linspace(0.0, 1.0, 8).reshape(4, 2)
+    for name in ("adam", "cmalight"):
+        fit(nn.Linear(2, 1), nn.MSELoss(), (inputs, inputs[:, :1]), optimizer=name, max_epochs=1, progress=False)
+
+
 def _warm_up(run: Plain, data: DataSplit) -> None:
     """A short run of the same solver on the same network, thrown away, before the clock starts.
 
-    What torch and a solver do once in a process, or once for a network, would count against the first run in it.
+    What a solver does once in a process, or torch once for a network, would count against the first run in it.
     Whatever goes wrong here goes wrong in the run itself again, and is recorded there.
     """
     problem = _problem(run, data, samples=2 * run["batch_size"])
