@@ -61,6 +61,18 @@ def write_all(contents: Mapping[Path, bytes]) -> None:
             place.unlink(missing_ok=True)
 
 
+def sync_folder(folder: Path) -> None:
+    """Makes renames in it last; a system that cannot open folders does without."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def _temporary_beside(path: Path) -> Path:
     """In the folder of what a link points to, so that the last step is a rename within one disk."""
     target = path.resolve()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import io
-import os
 import warnings
-from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
@@ -67,18 +65,6 @@ def bytes_of(tensor: Tensor) -> bytes:
     """The bytes of a tensor's elements; torch itself has this only by way of NumPy."""
     tensor = tensor.detach().cpu().contiguous()
     return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes renames in it last; a system that cannot open folders does without."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _saved(value: dict[str, Any]) -> bytes:

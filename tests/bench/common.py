@@ -6,9 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cmalight
 from cmalight.bench.spec import spec_from_plain
 
 ROOT = Path(__file__).parents[2]
+# For processes: the tests' own solvers are found, and the package where this process found it.
+_PATHS = [str(ROOT), str(Path(cmalight.__file__).parents[1])]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(_PATHS), "OMP_NUM_THREADS": "1"}
 # What differs between two runs of the same definition, whatever was done right.
 TIMES = ("started", "finished", "seconds", "environment", "attempts")
 
@@ -38,9 +42,19 @@ def toml(path, **changes):
     return path
 
 
+def own_data(folder, target=lambda i: 2 * i, **more):
+    """mine.toml, a data set of one's own, and mine.csv beside it."""
+    folder.mkdir(exist_ok=True)
+    lines = {"file": "mine.csv", "target": "y", "task": "regression", **more}
+    (folder / "mine.toml").write_text("[dataset]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in lines.items()))
+    text = "x,y\n" + "".join(f"{i},{target(i)}\n" for i in range(20))
+    (folder / "mine.csv").write_text(text)
+    return str(folder / "mine.toml")
+
+
 def start(*arguments, **options):
     """`cmalight bench ...` as a process."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **options.pop("env", {})}
+    environment = {**ENVIRONMENT, **options.pop("env", {})}
     return subprocess.Popen(
         [sys.executable, "-m", "cmalight", "bench", *map(str, arguments)],
         env=environment,

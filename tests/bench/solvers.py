@@ -1,4 +1,4 @@
-"""Solvers that misbehave, one way each, and a network that writes down what it sees."""
+"""Solvers that misbehave, one way each, and a network that keeps what it sees."""
 
 import os
 import signal
@@ -55,6 +55,12 @@ class Dies(Misbehaving):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+class KillsItsWorker(Misbehaving):
+    def misbehave(self):
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(600)
+
+
 class DiesOnce(Misbehaving):
     """Kills its process, but only if the file named in the environment is not there yet."""
 
@@ -71,6 +77,13 @@ class Prints(Misbehaving):
         sys.stdout.flush()
 
 
+class PrintsAndDies(Misbehaving):
+    def misbehave(self):
+        sys.stderr.write("x" * (1 << 22) + "the last words\n")
+        sys.stderr.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 class Slow(Misbehaving):
     def misbehave(self):
         time.sleep(0.02)
@@ -81,15 +94,16 @@ def not_an_optimizer(params):
 
 
 class Witness(nn.Module):
-    """Appends the sum of every batch that it is trained on to the list `seen`, and its first weights to `starts`."""
+    """Keeps the sum of every batch that it is trained on, and its first weights; `made` has all there were."""
 
-    seen: list[float] = []  # noqa: RUF012
-    starts: list[torch.Tensor] = []  # noqa: RUF012
+    made: list["Witness"] = []  # noqa: RUF012
 
     def __init__(self, features, outputs):
         super().__init__()
         self.layer = nn.Linear(features, outputs)
-        self.starts.append(self.layer.weight.detach().clone())
+        self.seen = []
+        self.start = self.layer.weight.detach().clone()
+        self.made.append(self)
 
     def forward(self, x):
         if torch.is_grad_enabled():

@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from cmalight import bench
-from cmalight.bench.folder_status import write_spec
+from cmalight.bench.folder_status import Call, add_call
 from cmalight.bench.results import runs_folder, write_result
 from cmalight.bench.training import Job, train
 from cmalight.cli import command
@@ -59,6 +59,12 @@ def test_a_dry_run_without_a_time_limit_does_not_guess(cmalight, tmp_path):
     assert "how long that takes is not known" in cmalight("run", toml(tmp_path / "a.toml"), "--dry-run").stdout
 
 
+def test_a_dry_run_counts_what_is_there_already(cmalight, tmp_path):
+    fill(tmp_path / "out", spec(seeds=2, time_limit=7), 1)
+    lines = cmalight("run", toml(tmp_path / "a.toml", seeds=2, time_limit=7), "--dry-run", "--out", "out").stdout
+    assert "1 of 2 runs have a result in out\n1 runs of at most 7 s of training" in lines
+
+
 def fill(folder, chosen, count=None):
     runs_folder(folder).mkdir(parents=True, exist_ok=True)
     for run in bench.plan(chosen)[:count]:
@@ -68,7 +74,7 @@ def fill(folder, chosen, count=None):
 def test_status_counts_what_is_there_and_what_is_left(cmalight, tmp_path):
     chosen = spec(solvers=["adam", "tests.bench.solvers:Raises", "sgd"])
     fill(tmp_path / "out", chosen, 2)
-    write_spec(tmp_path / "out", [chosen], 1)
+    add_call(tmp_path / "out", Call(chosen.to_plain(), [run.key for run in bench.plan(chosen)], 1))
     damaged = runs_folder(tmp_path / "out") / f"{bench.plan(chosen)[2].key}.json"
     damaged.write_text("{")
     lines = cmalight("status", "out").stdout.splitlines()

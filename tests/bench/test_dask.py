@@ -1,21 +1,23 @@
 """The same driver on a real cluster: a scheduler and two workers on loopback, one of them killed in mid-run."""
 
-import os
 import signal
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 
 from cmalight import bench
-from tests.bench.common import ROOT, contents, finished, spec, start, toml
+from cmalight.bench.on_dask import DaskReport
+from cmalight.bench.training import Told
+from tests.bench.common import ENVIRONMENT, contents, finished, spec, start, toml
 from tests.bench.test_runner import wait_for
 
 pytest.importorskip("distributed")
 MODULE = "tests.bench.solvers"
 SLOW = [{"solver": f"{MODULE}:Slow", "name": name} for name in ("slow", "as slow")]
-CHANGES = {"solvers": [*SLOW, "cmalight", f"{MODULE}:Raises"], "seeds": 2, "max_epochs": 60}
+CHANGES = {"solvers": [*SLOW, "cmalight", f"{MODULE}:Raises"], "max_epochs": 60}
 
 
 def free_port():
@@ -24,37 +26,38 @@ def free_port():
         return probe.getsockname()[1]
 
 
-@pytest.fixture
-def cluster(tmp_path):
-    """Its address, and its two workers, each a process without a nanny."""
+@contextmanager
+def cluster(folder, workers):
+    """Its address, and its workers, each a process without a nanny."""
     port = free_port()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    log = (tmp_path / "cluster.log").open("w")
-    options = {"stdout": log, "stderr": log, "env": environment, "cwd": tmp_path}
+    log = (folder / "cluster.log").open("w")
+    options = {"stdout": log, "stderr": log, "env": ENVIRONMENT, "cwd": folder}
     scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", str(port)]
     worker = [
         *(sys.executable, "-m", "distributed.cli.dask_worker", f"tcp://127.0.0.1:{port}", "--no-nanny"),
-        *("--nthreads", "1", "--no-dashboard", "--local-directory", str(tmp_path)),
+        *("--nthreads", "1", "--memory-limit", "3GB", "--no-dashboard", "--local-directory", str(folder)),
     ]
     processes = [subprocess.Popen([*scheduler, "--no-dashboard"], **options)]
-    processes += [subprocess.Popen(worker, **options) for _ in range(2)]
-    yield f"dask://127.0.0.1:{port}", processes[1:]
-    for process in processes:
-        process.kill()
-        process.wait()
-    log.close()
+    processes += [subprocess.Popen(worker, **options) for _ in range(workers)]
+    try:
+        yield f"dask://127.0.0.1:{port}", processes[1:]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        log.close()
 
 
 @pytest.mark.slow
-def test_a_worker_killed_in_mid_run_changes_no_result(cluster, tmp_path):
-    address, workers = cluster
+def test_a_worker_killed_in_mid_run_changes_no_result(tmp_path):
     path, out = toml(tmp_path / "spec.toml", **CHANGES), tmp_path / "out"
-    process = start("run", path, "--out", out, "--executor", address)
-    wait_for(lambda: (out / "runs").exists() and len(bench.status(out).running) == 2)  # one on each worker
-    workers[0].send_signal(signal.SIGKILL)
-    code, stdout, stderr = finished(process)
+    with cluster(tmp_path, 2) as (address, workers):
+        process = start("run", path, "--out", out, "--executor", address)
+        wait_for(lambda: (out / "runs").exists() and len(bench.status(out).running) == 2)  # one on each worker
+        workers[0].send_signal(signal.SIGKILL)
+        code, stdout, stderr = finished(process)
     assert code == 0, stderr
-    assert "8 of 8 runs recorded (6 done, 2 failed)" in stdout
+    assert "4 of 4 runs recorded (3 done, 1 failed)" in stdout
     local = tmp_path / "local"
     bench.run(spec(**CHANGES), local, workers=2)
 
@@ -62,6 +65,25 @@ def test_a_worker_killed_in_mid_run_changes_no_result(cluster, tmp_path):
         return {k: (c["status"], c.get("final_loss"), c["epochs"]) for k, c in contents(folder).items()}
 
     assert figures(out) == figures(local)
+
+
+@pytest.mark.slow
+def test_a_run_that_takes_its_workers_down_gets_two_of_them_and_no_more(tmp_path):
+    """And a memory hog gets its share of what the worker may use, which it is told."""
+    names = ("KillsItsWorker", "EatsMemory")
+    chosen = spec(solvers=[*(f"{MODULE}:{name}" for name in names), "sgd"])
+    with cluster(tmp_path, 3) as (address, workers):
+        bench.run(chosen, tmp_path / "out", executor=address)
+        assert sorted(worker.poll() is None for worker in workers) == [False, False, True]
+    runs = bench.load(tmp_path / "out").runs.set_index("solver")
+    assert [runs.loc[f"{MODULE}:{name}", "status"] for name in names] == ["crashed", "out_of_memory"]
+    assert runs.loc[f"{MODULE}:KillsItsWorker", "attempts"] == 2
+    assert runs.loc["sgd", "status"] == "done"
+    assert 1 <= runs.loc["sgd", "concurrency"] <= 3
+
+
+def test_news_that_cannot_be_sent_do_not_harm_the_run():
+    DaskReport()(Told("key", 0, None, 0.0))  # there is no worker here
 
 
 @pytest.mark.slow

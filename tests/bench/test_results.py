@@ -19,7 +19,7 @@ from cmalight.bench.results import (
     write_result,
 )
 from cmalight.bench.training import Job, train, without_figures
-from tests.bench.common import spec
+from tests.bench.common import own_data, spec
 
 
 @pytest.fixture
@@ -142,6 +142,36 @@ def test_damaged_files_are_set_aside_under_names_of_their_own(folder):
     assert all(place.parent == folder / "damaged" for place in places)
 
 
+def test_a_folder_in_the_place_of_a_file_is_named_and_left_out(folder, caplog):
+    written(folder)
+    (runs_folder(folder) / "x.json").mkdir()
+    assert len(load(folder).runs) == 1
+    assert "x.json is damaged: it is a folder" in caplog.text
+
+
+def test_frames_have_numbers_in_columns_of_numbers(folder):
+    written(folder)  # no time limit, no test part, no number of attempts
+    runs = load(folder).runs
+    numbers = ["time_limit", "final_test_loss", "attempts", "concurrency", "max_epochs", "seed", "cores", "best_loss"]
+    assert all(pandas.api.types.is_numeric_dtype(runs[name]) for name in numbers)
+    assert runs["time_limit"].isna().all()
+    assert (runs["version_torch"][0], runs["version_schedulefree"][0]) == ("2", None)
+
+
+def test_results_say_when_versions_differ(folder):
+    place = {"host": "here", "cpu": "x", "cores": 2, "load": 0.1}
+    for seed, version in ((0, "2.6"), (10, "2.7")):
+        written(folder, seed=seed, environment={**place, "versions": {"torch": version}})
+    assert load(folder).notes == ["the runs are of different versions of torch (2.6, 2.7): compare them with care"]
+
+
+def test_results_say_when_one_name_stands_for_different_data(folder):
+    for seed, digest in ((0, "d"), (10, "e")):
+        written(folder, seed=seed, data_sha256=digest)
+    (note,) = load(folder).notes
+    assert "the runs of diabetes are on different data" in note
+
+
 def test_frames_have_a_row_a_run_and_a_row_an_epoch(folder):
     for seed in range(3):
         written(folder, seed=seed)
@@ -219,23 +249,62 @@ def test_merging_joins_and_keeps_equal_results_once(tmp_path):
     assert merge([tmp_path / "a"], tmp_path / "out") == 3
 
 
-@pytest.mark.parametrize("changes", [{"final_loss": 0.1}, {"status": "failed"}, {"seconds": 3.0}])
-def test_merging_refuses_two_results_of_one_run(tmp_path, changes):
-    for name, other in (("a", {}), ("b", changes)):
+def two_folders(tmp_path, *results):
+    """Folders a and b with a result each."""
+    for name, changes in zip(("a", "b"), results, strict=True):
         runs_folder(tmp_path / name).mkdir(parents=True)
-        written(tmp_path / name, seed=7)
-        written(tmp_path / name, **other)
+        written(tmp_path / name, **changes)
+    return [tmp_path / "a", tmp_path / "b"]
+
+
+@pytest.mark.parametrize("changes", [{"final_loss": 0.1}, {"status": "failed"}, {"evaluations": 3}])
+def test_merging_refuses_two_results_of_one_run_and_leaves_nothing_behind(tmp_path, changes):
+    folders = two_folders(tmp_path, {}, changes)
     with pytest.raises(MergeError, match="different results of one run"):
-        merge([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
-    assert list(runs_folder(tmp_path / "out").iterdir()) == []
+        merge(folders, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("changes", [{"seconds": 3.0}, {"started": 5.0, "attempts": 2}, {"environment": {"host": "x"}}])
+def test_merging_takes_the_first_of_two_results_that_differ_in_times_alone(tmp_path, changes):
+    assert merge(two_folders(tmp_path, {}, changes), tmp_path / "out") == 1
+    assert load(tmp_path / "out").runs["seconds"][0] == 1.0
+
+
+def test_merging_into_results_that_contradict_keeps_these(tmp_path):
+    ours, theirs = two_folders(tmp_path, {}, {"final_loss": 0.1})
+    before = {path: path.read_bytes() for path in runs_folder(ours).iterdir()}
+    with pytest.raises(MergeError):
+        merge([theirs], ours)
+    assert {path: path.read_bytes() for path in runs_folder(ours).iterdir()} == before
+
+
+def test_merging_names_every_contradiction(tmp_path):
+    folders = two_folders(tmp_path, {}, {"final_loss": 0.1})
+    for seed in range(1, 13):
+        for folder, loss in zip(folders, (0.2, 0.3), strict=True):
+            written(folder, seed=seed, final_loss=loss)
+    with pytest.raises(MergeError) as refused:
+        merge(folders, tmp_path / "out")
+    assert str(refused.value).count("are different results") == 10
+    assert "and 3 more" in str(refused.value)
 
 
 def test_merging_refuses_results_on_different_data(tmp_path):
-    for name, digest in (("a", "d"), ("b", "e")):
-        runs_folder(tmp_path / name).mkdir(parents=True)
-        written(tmp_path / name, seed=ord(name), data_sha256=digest)
-    with pytest.raises(MergeError, match="different data"):
-        merge([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
+    folders = two_folders(tmp_path, {"seed": 1}, {"seed": 2, "data_sha256": "e"})
+    with pytest.raises(MergeError, match="different data, though both call it diabetes"):
+        merge(folders, tmp_path / "out")
+
+
+def test_merging_refuses_two_data_sets_of_ones_own_under_one_name(tmp_path):
+    folders = []
+    for name, power in (("a", 1), ("b", 2)):
+        (run,) = plan(spec(datasets=[own_data(tmp_path / name, lambda i: i**power)]))  # noqa: B023
+        folders.append(tmp_path / name / "out")
+        runs_folder(folders[-1]).mkdir(parents=True)
+        write_result(folders[-1], run.key, train(Job(run.key, run.source, run.definition), lambda told: None))
+    with pytest.raises(MergeError, match="different data, though both call it mine"):
+        merge(folders, tmp_path / "out")
 
 
 def test_merging_leaves_damaged_files_out_and_names_them(tmp_path, caplog):

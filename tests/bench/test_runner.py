@@ -1,21 +1,21 @@
 """The driver with real processes: what goes wrong costs its own run, and nothing runs twice."""
 
+import errno
 import json
-import logging
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from cmalight import bench
-from cmalight.bench import board, display, results, runner, supervise
-from cmalight.bench.lock import acquired
-from cmalight.bench.training import Told
-from tests.bench.common import ROOT, contents, finished, spec, start, toml
+from cmalight.bench import board, driver, results, runner, supervise
+from cmalight.bench.lock import acquired, owner_alive
+from tests.bench.common import ENVIRONMENT, contents, finished, spec, start, toml
 
 MODULE = "tests.bench.solvers"
 BAD = {
@@ -35,7 +35,7 @@ def bad_company(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bad")
     os.environ["CMALIGHT_TEST_FLAG"] = str(folder / "flag")
     solvers = ["adam", *(f"{MODULE}:{name}" for name in BAD), "sgd"]
-    chosen = spec(solvers=solvers, wall_limit=5.0, memory_limit=300.0)
+    chosen = spec(solvers=solvers, wall_limit=10.0, memory_limit=300.0)
     summary = bench.run(chosen, folder / "out", workers=2)
     return folder / "out", chosen, summary
 
@@ -92,7 +92,7 @@ def test_data_that_cannot_be_had_leaves_its_runs_for_later(tmp_path, monkeypatch
     chosen = spec(datasets=["diabetes", str(tmp_path / "mine.toml")])
     summary = bench.run(chosen, tmp_path / "out", workers=1)
     assert (summary.recorded, summary.is_complete) == ({"done": 1}, False)
-    assert list(summary.without_data) == ["mine"]
+    assert list(summary.left_out) == ["data set mine"]
 
 
 def test_two_drivers_on_one_folder_the_second_says_so_and_stops(tmp_path):
@@ -117,6 +117,28 @@ def test_a_lock_of_another_machine_counts_while_it_moves(tmp_path, caplog):
     os.utime(lock, (long_ago, long_ago))
     with acquired(tmp_path):
         assert "going on where it stopped" in caplog.text
+
+
+def test_looking_at_a_folder_does_not_keep_a_driver_out(tmp_path):
+    """`status` holds the lock for a moment."""
+    fcntl = pytest.importorskip("fcntl")
+    (tmp_path / "lock").touch()
+    with (tmp_path / "lock").open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        threading.Timer(0.08, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
+        with acquired(tmp_path):
+            pass
+
+
+def test_where_a_file_system_has_no_locks_the_owners_clock_counts(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+    monkeypatch.setattr(fcntl, "flock", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSYS, "not implemented")))
+    with acquired(tmp_path):
+        with pytest.raises(bench.FolderInUseError, match="is in use by process"), acquired(tmp_path):
+            pass
+        assert owner_alive(tmp_path).pid == os.getpid()
+    with acquired(tmp_path):
+        pass
 
 
 def one_child(pid):
@@ -164,7 +186,7 @@ def test_a_killed_driver_takes_its_workers_along(tmp_path):
 
 @pytest.mark.slow
 def test_a_disk_that_is_full_for_a_while_loses_nothing(tmp_path, monkeypatch, caplog):
-    write, failures = runner.write_result, []
+    write, failures = driver.write_result, []
 
     def full(folder, key, content):
         if len(failures) < 3:
@@ -172,7 +194,7 @@ def test_a_disk_that_is_full_for_a_while_loses_nothing(tmp_path, monkeypatch, ca
             raise OSError(28, "No space left on device", str(folder))
         return write(folder, key, content)
 
-    monkeypatch.setattr(runner, "write_result", full)
+    monkeypatch.setattr(driver, "write_result", full)
     summary = bench.run(spec(solvers=["adam", "sgd", "ig"]), tmp_path, workers=1)
     assert (summary.recorded, summary.not_written) == ({"done": 3}, {})
     assert "kept and tried again" in caplog.text
@@ -187,7 +209,7 @@ def in_a_name_space(script):
             capture_output=True,
             text=True,
             timeout=240,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env=ENVIRONMENT,
         )
     except FileNotFoundError:
         pytest.skip("there is no unshare")
@@ -234,43 +256,6 @@ def test_a_folder_that_cannot_be_written_is_one_line_before_anything_runs(tmp_pa
 def test_an_unknown_executor_is_refused(tmp_path):
     with pytest.raises(ValueError, match="did you mean 'local'"):
         bench.run(spec(), tmp_path, executor="lokal")
-
-
-def test_the_table_shows_what_is_running_and_what_failed():
-    from rich.console import Console
-
-    runs = bench.plan(spec(solvers=["adam", "sgd", "ig"]))
-    seen = board.Board(runs, 2, 10.0)
-    seen.hear(Told(runs[0].key, 7, 0.125, 3.0))
-    seen.record("failed", 2.0)
-    console = Console(width=120, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
-    console.print(display.drawing(seen.view(), ["diabetes 1x5 seed 0 sgd: failed: it raised"]))
-    console.file.close()
-    text = console.export_text()
-    assert "1 of 3 runs recorded" in text
-    assert "1 without a figure, 0:02 left" in text
-    assert "adam" in text
-    assert "0.125" in text
-    assert "it raised" in text
-
-
-def test_a_late_word_of_a_run_that_is_over_is_not_shown():
-    runs = bench.plan(spec())
-    seen = board.Board(runs, 1, None)
-    seen.ends(runs[0].key, for_good=True)
-    seen.hear(Told(runs[0].key, 1, None, 0.0))
-    assert seen.view().running == ()
-
-
-def test_plain_lines_where_there_is_no_terminal(caplog):
-    runs = bench.plan(spec())
-    seen = board.Board(runs, 1, None)
-    seen.record("done", 1.0)
-    shown = display.make_display(True)
-    content = {"status": "done", "final_loss": 0.5, "seconds": 1.0, "epochs": {"epoch": [0, 1]}}
-    with caplog.at_level(logging.INFO, logger="cmalight.bench"):
-        shown.recorded(runs[0], content, seen.view())
-    assert "1 of 1, 0:00 left: diabetes 1x5 seed 0 adam: loss 0.5 after 2 epochs and 1.0 s" in caplog.text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(None, "unknown"), (5, "0:05"), (3661, "1:01:01"), (90000, "1 d 01 h")])

@@ -4,10 +4,11 @@ import dataclasses
 
 import pytest
 
-from cmalight.bench import PRESETS, Narrowing, SpecError, narrowed, plan, read_spec
+from cmalight.bench import PRESETS, Narrowing, Network, Solver, Spec, SpecError, narrowed, plan, read_spec
 from cmalight.data.registry import DataError, dataset_info
 from cmalight.models.paper import PAPER_NETWORKS
-from tests.bench.common import spec, toml
+from tests.bench.common import own_data, spec, toml
+from tests.registry.server import serving
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,8 @@ from tests.bench.common import spec, toml
         ({"seeds": [1, 1]}, "1 is twice in seeds"),
         ({"seeds": 0}, "seeds"),
         ({"seeds": [-1]}, "Invalid seeds value"),
+        ({"seeds": 200_000}, "Invalid seeds value: 200000; expected how many, from 1 to 100000, or a list"),
+        ({"time_limit": 5, "wall_limit": 5}, "Invalid wall_limit value: 5; expected more than the time_limit, 5"),
         ({"max_epochs": None}, "give the runs an end"),
         ({"time_limit": 0}, "Invalid time_limit value: 0.0; expected a positive number"),
         ({"time_limit": float("nan")}, "Invalid time_limit value: nan"),
@@ -53,6 +56,7 @@ def test_a_wrong_spec_is_refused_with_what_was_expected(changes, message):
         ({"solvers": [{"solver": "adam", "options": {"lr": -1.0}}]}, "Invalid options of solver adam"),
         ({"solvers": [{"solver": "sgd-momentum", "options": {"lrr": 1.0}}]}, "Invalid options of solver sgd-momentum"),
         ({"solvers": ["no_such_module:make"]}, "could not be imported"),
+        ({"solvers": ["tests.bench.not_importable:make"]}, "ZeroDivisionError: on import"),
         ({"solvers": ["math:no_such"]}, "could not be imported"),
         ({"solvers": ["math:pi"]}, "cannot be called"),
         ({"solvers": [":make"]}, "expected module:callable"),
@@ -153,13 +157,51 @@ def test_whatever_changes_a_run_changes_its_key(changes):
 
 
 def test_changed_data_of_ones_own_changes_the_key(tmp_path):
-    (tmp_path / "mine.toml").write_text('[dataset]\nfile = "mine.csv"\ntarget = "y"\ntask = "regression"\n')
-    (tmp_path / "mine.csv").write_text("x,y\n" + "".join(f"{i},{2 * i}\n" for i in range(20)))
-    mine = spec(datasets=[str(tmp_path / "mine.toml")])
+    mine = spec(datasets=[own_data(tmp_path)])
     before = keys(mine)
     assert keys(mine) == before
-    (tmp_path / "mine.csv").write_text("x,y\n" + "".join(f"{i},{3 * i}\n" for i in range(20)))
+    own_data(tmp_path, lambda i: i**2)
     assert not keys(mine) & before
+
+
+def test_two_data_sets_of_one_name_are_refused(tmp_path):
+    both = spec(datasets=[own_data(tmp_path / "a"), own_data(tmp_path / "b")])
+    with pytest.raises(SpecError, match=r"b/mine\.toml are the same data set, or two of the same name, 'mine'"):
+        plan(both)
+
+
+@pytest.fixture
+def published(tmp_path, monkeypatch):
+    """A description whose file is at an address, and nowhere here."""
+    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("CMALIGHT_DATA", raising=False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    files = {}
+    with serving(files) as server:
+        source = own_data(tmp_path, urls=[server.url("mine.csv")])
+        files["mine.csv"] = (tmp_path / "mine.csv").read_bytes()
+        (tmp_path / "mine.csv").unlink()
+        yield source
+
+
+def test_data_to_be_downloaded_is_there_before_the_keys_are_made(published):
+    mine = spec(datasets=[published])
+    first = {run.key for run in plan(mine, fetch=True)}
+    assert {run.key for run in plan(mine, fetch=True)} == keys(mine) == first
+
+
+def test_a_key_goes_by_the_sha256_of_the_description_where_it_has_one(tmp_path):
+    source = own_data(tmp_path, urls=["http://127.0.0.1:9/mine.csv"], sha256="0" * 64)
+    mine = spec(datasets=[source])
+    before = keys(mine)
+    (tmp_path / "mine.csv").unlink()
+    assert keys(mine) == before
+
+
+def test_a_whole_number_of_seconds_is_the_same_limit():
+    networks, solvers = (Network("1x5", "1x5"),), (Solver("adam", "adam"),)
+    one, other = (Spec(("diabetes",), networks, solvers, time_limit=limit) for limit in (3, 3.0))
+    assert keys(one) == keys(other)
 
 
 def test_narrowing_leaves_what_was_named_in_the_specs_order():
@@ -180,6 +222,13 @@ def test_seeds_are_counted_or_listed(text, seeds):
 def test_seeds_that_the_spec_does_not_have_are_refused(text):
     with pytest.raises(SpecError, match="Invalid seeds"):
         narrowed(spec(seeds=5), Narrowing(seeds=text))
+
+
+def test_only_finds_the_papers_networks_by_their_size():
+    whole = spec(networks=["paper:1x50", "paper:3x20"])
+    assert [one.name for one in narrowed(whole, Narrowing(only=("3x20",))).networks] == ["paper:3x20"]
+    both = spec(networks=["1x50", "paper:1x50"])
+    assert [one.name for one in narrowed(both, Narrowing(only=("1x50",))).networks] == ["1x50"]
 
 
 def test_an_unknown_name_in_only_names_the_nearest():

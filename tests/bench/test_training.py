@@ -29,36 +29,50 @@ def test_every_solver_runs_and_starts_from_the_same_loss():
     assert len({r["data_sha256"] for r in results}) == 1
 
 
+def witnesses(**changes):
+    """A network for each run, in their order; the warm-up before each run has one of its own."""
+    Witness.made.clear()
+    results = trained(spec(networks=[f"{MODULE}:Witness"], max_epochs=1, **changes))
+    assert len(Witness.made) == 2 * len(results)
+    return Witness.made[1::2]
+
+
 def test_the_solvers_of_a_cell_see_the_same_weights_and_the_same_batches_in_the_same_order():
-    Witness.seen.clear()
-    Witness.starts.clear()
-    mini_batch = [name for name in SOLVERS if name != "lbfgs"]
-    seen = {}
-    for name in mini_batch:
-        before = len(Witness.seen)
-        trained(spec(networks=[f"{MODULE}:Witness"], solvers=[name], max_epochs=1, batch_size=32))
-        seen[name] = Witness.seen[before:]
-    assert len(seen["sgd"]) == math.ceil(331 / 32)
-    for name, batches in seen.items():
+    names = [name for name in SOLVERS if name != "lbfgs"]
+    seen = dict(zip(names, witnesses(solvers=names, batch_size=32), strict=True))
+    expected = seen["sgd"].seen
+    assert len(expected) == math.ceil(331 / 32)
+    for name, witness in seen.items():
         broken_off = name.startswith("cmalight")  # by the watchdog, when an epoch cannot succeed any more
-        assert batches == (seen["sgd"][: len(batches)] if broken_off else seen["sgd"])
-        assert batches
-    starts = [weights for weights in Witness.starts if weights.device.type == "cpu"]
-    assert all(torch.equal(weights, starts[0]) for weights in starts)
+        assert witness.seen == (expected[: len(witness.seen)] if broken_off else expected)
+        assert witness.seen
+        assert torch.equal(witness.start, seen["sgd"].start)
 
 
 def test_another_seed_is_another_start_and_another_order():
-    Witness.seen.clear()
-    one, other = trained(spec(networks=[f"{MODULE}:Witness"], solvers=["sgd"], seeds=2, max_epochs=1, batch_size=32))
-    assert one["initial_loss"] != other["initial_loss"]
-    half = len(Witness.seen) // 2
-    assert Witness.seen[:half] != Witness.seen[half:]
+    one, other = witnesses(solvers=["sgd"], seeds=2, batch_size=32)
+    assert not torch.equal(one.start, other.start)
+    assert one.seen != other.seen
 
 
 def test_lbfgs_sees_all_samples_at_once():
-    Witness.seen.clear()
-    trained(spec(networks=[f"{MODULE}:Witness"], solvers=["lbfgs"], max_epochs=1))
-    assert len(set(Witness.seen)) == 1
+    (witness,) = witnesses(solvers=["lbfgs"])
+    assert len(set(witness.seen)) == 1
+
+
+def test_every_run_is_warmed_up_off_its_clock_with_its_own_solver_and_network():
+    """On a network that is thrown away, with at most two batches; and it changes nothing."""
+    (witness,) = witnesses(solvers=["adam"], batch_size=32)
+    warm = Witness.made[0]
+    assert (len(warm.seen), torch.equal(warm.start, witness.start)) == (2, True)
+    assert not torch.equal(warm.layer.weight, warm.start)
+    torch.manual_seed(0)
+    assert torch.equal(witness.start, Witness(10, 1).start)
+
+
+def test_what_goes_wrong_in_the_warm_up_is_seen_in_the_run():
+    (result,) = trained(spec(solvers=[f"{MODULE}:Raises"]))
+    assert (result["status"], result["error"]["type"]) == ("failed", "ZeroDivisionError")
 
 
 def test_a_time_limit_stops_lbfgs_within_its_step():

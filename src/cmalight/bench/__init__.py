@@ -6,13 +6,14 @@ bench.run(bench.read_spec("demo"), "results")        # what `cmalight bench run 
 runs, epochs = bench.load("results")                 # two pandas frames
 """
 
+from cmalight.bench.driver import Summary
 from cmalight.bench.folder_status import Counts, status
 from cmalight.bench.frames import Results, load
 from cmalight.bench.lock import FolderInUseError
 from cmalight.bench.merging import MergeError, merge
 from cmalight.bench.planning import Narrowing, PlannedRun, narrowed, plan
 from cmalight.bench.results import ResultError
-from cmalight.bench.runner import Summary, run
+from cmalight.bench.runner import run
 from cmalight.bench.spec import Network, Solver, Spec, SpecError
 from cmalight.bench.spec_files import PRESETS, read_spec
 

@@ -16,6 +16,7 @@ from cmalight.bench.training import Told
 class View:
     """One moment of the board.
 
+    cells_done: those in which every solver has a result
     seconds_left: an estimate; None before there is anything to estimate it from
     """
 
@@ -24,6 +25,8 @@ class View:
     reused: int
     running: tuple[tuple[PlannedRun, Told], ...]
     seconds_left: float | None
+    cells: int
+    cells_done: int
 
     @property
     def done(self) -> int:
@@ -46,6 +49,7 @@ class Board:
 
     def __post_init__(self) -> None:
         self._by_key = {run.key: run for run in self.runs}
+        self._open_in_cell = Counter(run.cell for run in self.runs)
         self._told: dict[str, Told] = {}
         self._ended: set[str] = set()
         self._lock = threading.Lock()
@@ -63,9 +67,10 @@ class Board:
             if for_good:
                 self._ended.add(key)
 
-    def record(self, status: str, wall: float | None) -> None:
+    def record(self, run: PlannedRun, status: str, wall: float | None) -> None:
         """wall: the seconds the run took; None for one that was there already."""
         self.recorded[status] += 1
+        self._open_in_cell[run.cell] -= 1
         if wall is None:
             self.reused += 1
         else:
@@ -74,7 +79,10 @@ class Board:
     def view(self) -> View:
         with self._lock:
             running = tuple((self._by_key[key], told) for key, told in self._told.items())
-        return View(len(self.runs), Counter(self.recorded), self.reused, running, self._seconds_left())
+        open_in_cell = self._open_in_cell.values()
+        cells_done = sum(count == 0 for count in open_in_cell)
+        recorded = Counter(self.recorded)
+        return View(len(self.runs), recorded, self.reused, running, self._seconds_left(), len(open_in_cell), cells_done)
 
     def _seconds_left(self) -> float | None:
         left = len(self.runs) - sum(self.recorded.values())

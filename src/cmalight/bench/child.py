@@ -41,7 +41,7 @@ def _read_jobs(jobs: queue.SimpleQueue[dict[str, Any]]) -> None:
 
 def _serve(jobs: queue.SimpleQueue[dict[str, Any]], out: IO[str]) -> None:
     from cmalight.bench.results import finite
-    from cmalight.bench.training import Job, Told, train, warm_up
+    from cmalight.bench.training import Job, Told, train, warm_up_torch
 
     def say(**message: Any) -> None:
         out.write(json.dumps(finite(message), allow_nan=False) + "\n")
@@ -55,7 +55,7 @@ def _serve(jobs: queue.SimpleQueue[dict[str, Any]], out: IO[str]) -> None:
             last = time.monotonic()
             say(told=dataclasses.asdict(told))
 
-    warm_up()
+    warm_up_torch()
     say(ready=True)
     while True:
         job = Job(**jobs.get())

@@ -85,8 +85,9 @@ def drawing(view: View, failures: list[str]) -> Any:
     from rich.text import Text
 
     summary = Text(
-        f"{view.done} of {view.total} runs recorded ({view.reused} were there), {len(view.running)} running, "
-        f"{view.failures} without a figure, {duration(view.seconds_left)} left"
+        f"{view.cells_done} of {view.cells} cells done: {view.done} of {view.total} runs recorded "
+        f"({view.reused} were there), {len(view.running)} running, {view.failures} without a figure, "
+        f"{duration(view.seconds_left)} left"
     )
     table = RichTable(box=None, pad_edge=False)
     for heading in ("running", "network", "seed", "solver", "epoch", "loss", "seconds"):

@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from cmalight.bench.machine import cores, physical_memory
-from cmalight.bench.supervise import allow_children, stop_children
-from cmalight.bench.training import Report, Told
+from cmalight.bench.spec import Plain
+from cmalight.bench.supervise import allow_children, execute, stop_children
+from cmalight.bench.training import Job, Report, Told
 from cmalight.names import unknown_name
 
-_TOPIC = "cmalight-bench"
 _DASK = "dask://"
 _CONNECT_SECONDS = 30
 _logger = logging.getLogger("cmalight.bench")
+
+Work = Callable[[Job, Report], Plain]
 
 
 @dataclass(frozen=True)
 class Backend:
     """An executor, and what goes with it.
 
+    work: what it executes for each run
     report: travels with every job, so that its run can say how far it is
     workers: how many runs at once; None if that may change
     on_one_machine: whether all of them share the driver's machine
+    lost_worker: what its futures raise for a worker that died with the run
     """
 
     executor: Executor
+    work: Work
     report: Report
     workers: int | None
     on_one_machine: bool
+    lost_worker: tuple[type[BaseException], ...] = ()
 
     @property
     def memory_limit(self) -> float | None:
@@ -53,15 +58,19 @@ def check_address(address: str, workers: int | None) -> None:
 
 
 @contextmanager
-def opened(address: str, *, workers: int | None, threads: int, hear: Report) -> Iterator[Backend]:
-    """address: `local`, or `dask://host:port`."""
-    check_address(address, workers)
-    if address == "local":
-        with _local(workers or default_workers(threads), hear) as backend:
+def opened(address: str, *, workers: int | None, hear: Report, session: str) -> Iterator[Backend]:
+    """address: `local`, or `dask://host:port`; workers: from `workers_at_once`; session: that of the jobs."""
+    if workers is not None:
+        with _local(workers, hear) as backend:
             yield backend
     else:
-        with _dask(address.removeprefix(_DASK), hear) as backend:
+        with _dask(address.removeprefix(_DASK), hear, session) as backend:
             yield backend
+
+
+def workers_at_once(address: str, workers: int | None, threads: int) -> int | None:
+    """How many runs at once; None for a cluster, which grows and shrinks."""
+    return (workers or default_workers(threads)) if address == "local" else None
 
 
 def default_workers(threads: int) -> int:
@@ -75,7 +84,7 @@ def _local(workers: int, hear: Report) -> Iterator[Backend]:
     allow_children()
     executor = ThreadPoolExecutor(workers, thread_name_prefix="cmalight-bench")
     try:
-        yield Backend(executor, hear, workers, on_one_machine=True)
+        yield Backend(executor, execute, hear, workers, on_one_machine=True)
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
         stop_children()
@@ -83,11 +92,13 @@ def _local(workers: int, hear: Report) -> Iterator[Backend]:
 
 
 @contextmanager
-def _dask(address: str, hear: Report) -> Iterator[Backend]:
+def _dask(address: str, hear: Report, session: str) -> Iterator[Backend]:
     try:
         import distributed
     except ImportError as missing:
         raise ImportError('a Dask cluster needs distributed: pip install "cmalight[dask]"') from missing
+    from cmalight.bench import on_dask
+
     connect: Any = distributed.Client
     try:
         client: Any = connect(f"tcp://{address}", timeout=_CONNECT_SECONDS, set_as_default=False)
@@ -96,13 +107,16 @@ def _dask(address: str, hear: Report) -> Iterator[Backend]:
             f"no Dask scheduler answers at {address} ({error}): start one with `dask scheduler`, or check the address"
         ) from error
     try:
-        client.subscribe_topic(_TOPIC, _listener(hear))
+        client.subscribe_topic(on_dask.TOPIC, _listener(hear))
         executor = client.get_executor(pure=False)  # the second try of a run is a run of its own
         _logger.info("the cluster at %s has %d threads now", address, sum(client.nthreads().values()))
         try:
-            yield Backend(executor, DaskReport(), None, on_one_machine=False)
+            lost_worker = (distributed.KilledWorker,)
+            yield Backend(executor, on_dask.work, on_dask.DaskReport(), None, False, lost_worker)
         finally:
-            executor.shutdown(wait=False)
+            with suppress(Exception):  # the scheduler may be gone
+                executor.shutdown(wait=False)
+                on_dask.forget_attempts(client, session)
     finally:
         client.close(timeout=_CONNECT_SECONDS)
 
@@ -112,14 +126,3 @@ def _listener(hear: Report) -> Callable[[Any], None]:
         hear(Told(**event[1]["told"]))  # beside it Dask puts the name of the worker
 
     return heard
-
-
-@dataclass(frozen=True)
-class DaskReport:
-    """Sends what a run says from the worker that it runs on to the driver, by way of the scheduler."""
-
-    def __call__(self, told: Told) -> None:
-        import distributed
-
-        worker: Any = distributed.get_worker()
-        worker.log_event(_TOPIC, {"told": dataclasses.asdict(told)})

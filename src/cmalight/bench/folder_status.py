@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -11,18 +12,17 @@ from pathlib import Path
 
 from cmalight.bench.board import View
 from cmalight.bench.lock import Owner, owner_alive
-from cmalight.bench.planning import plan
 from cmalight.bench.results import (
     LaterVersionError,
     ResultError,
     read_document,
     read_result,
-    result_path,
-    runs_folder,
+    result_files,
     write_document,
 )
-from cmalight.bench.spec import Plain, Spec, spec_from_plain
+from cmalight.bench.spec import Plain
 
+_logger = logging.getLogger("cmalight.bench")
 _SPEC_FORMAT, _PROGRESS_FORMAT, _VERSION = "cmalight-bench-spec", "cmalight-bench-progress", 1
 
 
@@ -31,7 +31,7 @@ class Counts:
     """What `cmalight bench status` says.
 
     recorded: how many runs have which status
-    left: runs without a result that are not running; None where no spec says what was planned
+    left: runs of all calls for the folder that have no result and are not running; None where no call is known
     driver: who works on the folder now
     seconds_left: an estimate, the driver's while there is one
     """
@@ -44,49 +44,71 @@ class Counts:
     seconds_left: float | None
 
 
+@dataclass(frozen=True)
+class Call:
+    """One call of the driver for the folder: its spec, the keys of its runs, and how many it ran at once."""
+
+    spec: Plain
+    keys: list[str]
+    workers: int | None
+
+
 def status(folder: str | Path) -> Counts:
+    """Reads the folder alone: neither the data nor the solvers need be here."""
     folder = Path(folder)
-    if not runs_folder(folder).is_dir():
-        raise ResultError(f"{folder} is not a results folder: there is no {runs_folder(folder)}")
-    specs, workers = read_specs(folder)
-    planned = {one.key: one for spec in specs for one in plan(spec, check=False)}
+    files = result_files(folder)
+    calls = read_calls(folder)
     recorded: Counter[str] = Counter()
-    damaged, seconds = [], 0.0
-    for path in [result_path(folder, key) for key in planned] or sorted(runs_folder(folder).glob("*.json")):
+    there, damaged, seconds = set(), [], 0.0
+    for path in files:
         try:
             content = read_result(path)
-        except FileNotFoundError:
-            continue
-        except LaterVersionError:
-            raise
         except ResultError as error:
             damaged.append(str(error))
             continue
+        there.add(content["key"])
         recorded[content["status"]] += 1
         seconds += content["finished"] - content["started"]
     driver = owner_alive(folder)
     progress = _read_progress(folder) if driver is not None else {}
-    running: tuple[Plain, ...] = tuple(progress.get("running", ()))
-    left = len(planned) - sum(recorded.values()) - len(running) if planned else None
+    running = tuple(one for one in progress.get("running", ()) if one["key"] not in there)
+    planned = {key for call in calls for key in call.keys}
+    left = len(planned - there - {one["key"] for one in running}) if calls else None
     seconds_left = progress.get("seconds_left")
     if seconds_left is None and left is not None and recorded:
-        seconds_left = (left + len(running)) * seconds / sum(recorded.values()) / (workers or 1)
+        seconds_left = (left + len(running)) * seconds / sum(recorded.values()) / (calls[-1].workers or 1)
     return Counts(dict(recorded), tuple(damaged), running, left, driver, seconds_left)
 
 
-def write_spec(folder: Path, specs: Sequence[Spec], workers: int | None) -> None:
-    """What the folder is for: the specs of the last call."""
-    content = {"specs": [spec.to_plain() for spec in specs], "workers": workers}
-    write_document(folder / "spec.json", _SPEC_FORMAT, _VERSION, content)
+def add_call(folder: Path, call: Call) -> None:
+    """What the folder is for, beside what it was for already."""
+    write_calls(folder, joined_calls([*read_calls(folder), call]))
 
 
-def read_specs(folder: Path) -> tuple[list[Spec], int | None]:
+def joined_calls(calls: Sequence[Call]) -> list[Call]:
+    """Without those whose runs are all in a later one."""
+    kept: list[Call] = []
+    for call in calls:
+        keys = set(call.keys)
+        kept = [one for one in kept if not keys.issuperset(one.keys)]
+        kept.append(call)
+    return kept
+
+
+def write_calls(folder: Path, calls: Sequence[Call]) -> None:
+    write_document(folder / "spec.json", _SPEC_FORMAT, _VERSION, {"calls": [asdict(call) for call in calls]})
+
+
+def read_calls(folder: Path) -> list[Call]:
+    """Those that are known: results are good without them, so a damaged file is only worth a warning."""
     path = folder / "spec.json"
     try:
-        content = read_document(path, _SPEC_FORMAT, _VERSION)
+        return [Call(**call) for call in read_document(path, _SPEC_FORMAT, _VERSION)["calls"]]
     except FileNotFoundError:
-        return [], None
-    return [spec_from_plain(plain, origin=str(path)) for plain in content["specs"]], content["workers"]
+        return []
+    except (ResultError, KeyError, TypeError) as error:
+        _logger.warning("%s cannot be used, so earlier calls for the folder are not known (%s)", path, error)
+        return []
 
 
 def write_progress(folder: Path, view: View) -> None:
@@ -103,5 +125,5 @@ def clear_progress(folder: Path) -> None:
 def _read_progress(folder: Path) -> Plain:
     try:
         return read_document(folder / "progress.json", _PROGRESS_FORMAT, _VERSION)
-    except (OSError, ResultError):
+    except (OSError, ResultError, LaterVersionError):
         return {}

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cmalight.bench.machine import PACKAGES
 from cmalight.bench.measuring import COLUMNS
-from cmalight.bench.results import LaterVersionError, ResultError, read_result, runs_folder
+from cmalight.bench.results import good_results
 from cmalight.bench.spec import Plain
 
 if TYPE_CHECKING:
     import pandas
 
-_logger = logging.getLogger("cmalight.bench")
 _TEXT_COLUMNS = ("outcome",)
 _RULES = ("time_limit", "max_epochs", "batch_size", "order", "measure_every", "threads", "split_seed", "test_share")
 _CELL = ["dataset", "network", "seed", "solver"]
 _FIGURES = ("seconds", "initial_loss", "final_loss", "final_test_loss", "final_test_accuracy", "evaluations")
 _PLACE = ("host", "cpu", "cores", "concurrency", "load")
+_VERSIONS = ("python", *PACKAGES)
+_NUMBERS = (
+    *("seed", "epochs", *_FIGURES, "best_loss", "attempts", "started", "finished", "cores", "concurrency", "load"),
+    *(rule for rule in _RULES if rule != "order"),
+)
 
 
 class Results(NamedTuple):
@@ -41,34 +45,13 @@ def load(folder: str | Path) -> Results:
         import pandas
     except ImportError as missing:
         raise ImportError('results as frames need pandas: pip install "cmalight[bench]"') from missing
-    folder = Path(folder)
-    if not runs_folder(folder).is_dir():
-        raise ResultError(f"{folder} is not a results folder: there is no {runs_folder(folder)}")
-    contents = list(_contents(folder))
+    contents = [content for _, content in good_results(Path(folder))]
     rows = [_row(content) for content in contents]
     runs = pandas.DataFrame(rows) if rows else pandas.DataFrame(columns=list(_row(_NOTHING)))
-    for name in (
-        "final_loss",
-        "initial_loss",
-        "best_loss",
-        "seconds",
-        "final_test_loss",
-        "final_test_accuracy",
-        "load",
-    ):
-        runs[name] = runs[name].astype("float64")
+    for name in _NUMBERS:
+        runs[name] = pandas.to_numeric(runs[name])  # None becomes NaN
     runs["neighbours"] = _neighbours(runs)
     return Results(runs, _epochs(contents))
-
-
-def _contents(folder: Path) -> Iterator[Plain]:
-    for path in sorted(runs_folder(folder).glob("*.json")):
-        try:
-            yield read_result(path)
-        except LaterVersionError:
-            raise
-        except ResultError as error:
-            _logger.warning("%s; it is left out", error)
 
 
 _NOTHING: Plain = {"key": "", "status": "", "run": {}, "environment": {}}
@@ -100,7 +83,7 @@ def _row(content: Plain) -> Plain:
         "started": content.get("started"),
         "finished": content.get("finished"),
         **{name: environment.get(name) for name in _PLACE},
-        **{f"version_{name}": version for name, version in environment.get("versions", {}).items()},
+        **{f"version_{name}": environment.get("versions", {}).get(name) for name in _VERSIONS},
         "data_sha256": content.get("data_sha256"),
     }
 
@@ -163,6 +146,13 @@ def _notes(runs: pandas.DataFrame) -> Iterator[str]:
         mixed = int((cells[column].nunique() > 1).sum())
         if mixed:
             yield f"in {mixed} of {len(cells)} cells the solvers ran on different {what}: their times do not compare"
+    for name in ("torch", "cmalight"):
+        versions = sorted(runs[f"version_{name}"].dropna().unique())
+        if len(versions) > 1:
+            yield f"the runs are of different versions of {name} ({', '.join(versions)}): compare them with care"
+    mixed_data = runs.groupby(["dataset", "split_seed", "test_share"])["data_sha256"].nunique()
+    for dataset in sorted({name for name, *_ in mixed_data[mixed_data > 1].index}):
+        yield f"the runs of {dataset} are on different data (data_sha256): do not compare them"
     failed = len(runs) - len(timed)
     if failed:
         yield f"{failed} of {len(runs)} runs have no figure: they failed, diverged, crashed or were stopped"

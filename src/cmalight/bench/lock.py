@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -16,6 +17,9 @@ from pathlib import Path
 _HEARTBEAT_SECONDS = 5.0
 # A file system may know the locks of its own machine only: an owner elsewhere counts as alive while it moves its clock.
 _SILENT_SECONDS = 60.0
+_TRIES, _PAUSE_SECONDS = 4, 0.05
+# What systems answer where a folder is on a file system that knows no locks, as some of clusters are.
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 _logger = logging.getLogger("cmalight.bench")
 
 
@@ -50,11 +54,13 @@ def acquired(folder: Path) -> Iterator[Lock]:
     path = lock_path(folder)
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
+        locked = _lock_soon(handle)
         previous = _owner(path)
-        if not _try_lock(handle):
+        if locked is False:
             raise _in_use(folder, previous)
         if previous is not None:
-            if previous.host != platform.node() and _is_recent(path):
+            may_be_alive = locked is None or previous.host != platform.node()
+            if may_be_alive and _is_recent(path):
                 raise _in_use(folder, previous)
             _logger.warning(
                 "the driver before (process %d on %s) ended without giving %s back: going on where it stopped",
@@ -82,7 +88,9 @@ def owner_alive(folder: Path) -> Owner | None:
         return owner if _is_recent(path) else None
     handle = os.open(path, os.O_RDONLY)
     try:
-        return None if _try_lock(handle, shared=True) else owner
+        locked = _try_lock(handle, shared=True)
+        alive = _is_recent(path) if locked is None else not locked
+        return owner if alive else None
     finally:
         os.close(handle)
 
@@ -124,8 +132,17 @@ def _write(handle: int, text: str) -> None:
     os.pwrite(handle, text.encode(), 0) if sys.platform != "win32" else os.write(handle, text.encode())
 
 
-def _try_lock(handle: int, *, shared: bool = False) -> bool:
-    """Released by the system when the process ends, however it ends."""
+def _lock_soon(handle: int) -> bool | None:
+    """`owner_alive` takes the lock for a moment, which is no driver."""
+    for _ in range(_TRIES - 1):
+        if (locked := _try_lock(handle)) is not False:
+            return locked
+        time.sleep(_PAUSE_SECONDS)
+    return _try_lock(handle)
+
+
+def _try_lock(handle: int, *, shared: bool = False) -> bool | None:
+    """Released by the system when the process ends, however it ends; None on a file system without locks."""
     try:
         if sys.platform == "win32":  # pragma: no cover
             import msvcrt
@@ -139,4 +156,8 @@ def _try_lock(handle: int, *, shared: bool = False) -> bool:
             fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         return False
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            return None
+        raise
     return True

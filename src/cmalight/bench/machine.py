@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("cmalight", "torch", "numpy", "schedulefree", "prodigyopt")
+PACKAGES = ("cmalight", "torch", "numpy", "schedulefree", "prodigyopt")
 _MEGABYTE = 1 << 20
 
 
@@ -59,7 +59,7 @@ def facts(*, threads: int, concurrency: int | None) -> dict[str, Any]:
 
 def _versions() -> dict[str, str]:
     found = {}
-    for name in _PACKAGES:
+    for name in PACKAGES:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

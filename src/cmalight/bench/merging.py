@@ -2,64 +2,76 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from cmalight.bench.folder_status import read_specs, write_spec
+from cmalight.bench.folder_status import joined_calls, read_calls, write_calls
 from cmalight.bench.lock import acquired
-from cmalight.bench.results import ResultError, read_result, runs_folder, write_result
-from cmalight.bench.spec import Spec
+from cmalight.bench.results import good_results, read_result, result_files, runs_folder, write_result
+from cmalight.bench.spec import Plain
 
-_logger = logging.getLogger("cmalight.bench")
+# What differs between two runs of one definition that agree.
+_CIRCUMSTANCES = ("started", "finished", "seconds", "environment", "attempts")
+_SHOWN = 10
 
 
 class MergeError(ValueError):
-    """Two folders say different things of one run."""
+    """Folders say different things of one run, or of one data set."""
 
 
 def merge(folders: Sequence[str | Path], out: str | Path) -> int:
     """Copies the results of all folders to `out`, which may have some already; returns how many it has then.
 
-    Nothing is written if two folders have different results of one run, or different data under one name. A damaged
-    file is left where it is, with a warning.
+    Nothing is written if two folders have results of one run that differ in more than times, or different data under
+    one name. A damaged file is left where it is, with a warning.
     """
     out = Path(out)
     sources = [Path(folder) for folder in folders]
     for folder in sources:
-        if not runs_folder(folder).is_dir():
-            raise ResultError(f"{folder} is not a results folder: there is no {runs_folder(folder)}")
-    runs_folder(out).mkdir(parents=True, exist_ok=True)
+        result_files(folder)
+    if runs_folder(out).is_dir():
+        with acquired(out):
+            return _write(_found([out, *sources]), [out, *sources], out)
+    found = _found(sources)  # refused before there is anything to take back
+    runs_folder(out).mkdir(parents=True)
     with acquired(out):
-        found: dict[str, Path] = {}
-        data: dict[str, tuple[str, Path]] = {}
-        for path in (path for folder in (out, *sources) for path in sorted(runs_folder(folder).glob("*.json"))):
-            _look_at(path, found, data)
-        specs: list[Spec] = []
-        for folder in (out, *sources):
-            specs += [spec for spec in read_specs(folder)[0] if spec not in specs]
-        for key, path in found.items():
-            if path.parent.parent != out:
-                write_result(out, key, read_result(path))
-        write_spec(out, specs, None)
+        return _write(found, sources, out)
+
+
+def _write(found: dict[str, Path], folders: Sequence[Path], out: Path) -> int:
+    calls = joined_calls([call for folder in folders for call in read_calls(folder)])
+    for key, path in found.items():
+        if path.parent.parent != out:
+            write_result(out, key, read_result(path))
+    write_calls(out, calls)
     return len(found)
 
 
-def _look_at(path: Path, found: dict[str, Path], data: dict[str, tuple[str, Path]]) -> None:
-    try:
-        content = read_result(path)
-    except ResultError as error:
-        if type(error) is not ResultError:
-            raise
-        _logger.warning("%s; it is left out", error)
-        return
-    earlier = found.setdefault(path.stem, path)
-    if earlier != path and read_result(earlier) != content:
-        raise MergeError(f"{earlier} and {path} are different results of one run: remove the one that is not wanted")
-    run = content["run"]
-    name = f"{run['dataset']} (split seed {run['split_seed']}, test share {run['test_share']}, {run['data_files']})"
-    digest = content.get("data_sha256")
-    if digest is not None:
-        other, where = data.setdefault(name, (digest, path))
-        if other != digest:
-            raise MergeError(f"{where} and {path} ran on different data, though both call it {run['dataset']}")
+def _found(folders: Sequence[Path]) -> dict[str, Path]:
+    """A file for each run; MergeError if they contradict each other."""
+    found: dict[str, Path] = {}
+    data: dict[tuple[object, ...], tuple[str, Path]] = {}
+    contradictions = []
+    for folder in folders:
+        for path, content in good_results(folder):
+            earlier = found.setdefault(path.stem, path)
+            if earlier != path and _outcome(read_result(earlier)) != _outcome(content):
+                contradictions.append(f"{earlier} and {path} are different results of one run")
+            run, digest = content["run"], content.get("data_sha256")
+            if digest is not None:
+                name = (run["dataset"], run["split_seed"], run["test_share"])
+                known, where = data.setdefault(name, (digest, path))
+                if known != digest:
+                    contradictions.append(f"{where} and {path} are on different data, though both call it {name[0]}")
+    if contradictions:
+        more = f"; and {len(contradictions) - _SHOWN} more" if len(contradictions) > _SHOWN else ""
+        raise MergeError(f"{'; '.join(contradictions[:_SHOWN])}{more}: remove those that are not wanted")
+    return found
+
+
+def _outcome(content: Plain) -> Plain:
+    """What the run led to, whenever and wherever it ran; errors count by their kind, since they may tell times."""
+    kept = {key: value for key, value in content.items() if key not in _CIRCUMSTANCES}
+    kept["epochs"] = {key: value for key, value in content["epochs"].items() if key != "seconds"}
+    kept["error"] = (content.get("error") or {}).get("type")
+    return kept

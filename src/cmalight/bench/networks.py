@@ -12,7 +12,7 @@ from cmalight.bench.spec import Network, SpecError
 from cmalight.models import layered, paper_network, resnet
 from cmalight.models.layered import parse_size
 
-_PAPER = "paper:"
+PAPER = "paper:"
 _RESNET = re.compile(r"resnet([0-9]{1,3})")
 
 
@@ -23,8 +23,8 @@ def build_network(network: Network, *, features: int, classes: int | None, chann
     channels: of images; None for tables
     """
     name, options = network.network, network.options
-    if name.startswith(_PAPER):
-        return paper_network(name.removeprefix(_PAPER), features)
+    if name.startswith(PAPER):
+        return paper_network(name.removeprefix(PAPER), features)
     if match := _RESNET.fullmatch(name):
         return resnet(int(match[1]), **{"classes": classes or 1, "channels": channels or 1, **options})
     outputs = classes or 1
@@ -37,17 +37,23 @@ def build_network(network: Network, *, features: int, classes: int | None, chann
     return network_of_size if channels is None else nn.Sequential(nn.Flatten(), network_of_size)
 
 
+def find_network(network: Network) -> None:
+    """SpecError where a user's own cannot be imported."""
+    if ":" in network.network and not network.network.startswith(PAPER):
+        imported(network.network)
+
+
 def check_network(network: Network, *, dataset: str, classes: int | None, channels: int | None) -> None:
     """Finds a network that does not go with the data before anything runs."""
     name = network.network
-    if name.startswith(_PAPER):
+    if name.startswith(PAPER):
         if classes is not None or network.options:
             raise SpecError(f"{name} is for regression on a table and has no options; {dataset} has classes or images")
     elif _RESNET.fullmatch(name):
         if channels is None:
             raise SpecError(f"{name} is for images, and {dataset} is a table")
     elif ":" in name:
-        imported(name)
+        find_network(network)
         return
     else:
         parse_size(name)

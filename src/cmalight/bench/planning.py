@@ -6,21 +6,20 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from cmalight.bench.networks import check_network
+from cmalight.bench.networks import PAPER, check_network
+from cmalight.bench.own_files import fetch_own_files, is_own, own_files_digest
 from cmalight.bench.solvers import check_solver, is_full_batch
 from cmalight.bench.spec import Network, Plain, Solver, Spec, SpecError
-from cmalight.data.registry import dataset_info
-from cmalight.data.registry.fetching import locate
+from cmalight.data.registry import DataError, dataset_info
 from cmalight.names import unknown_name
 
 # Counted up whenever the same definition would give other figures than before.
 _DEFINITION = 1
 _KEY_DIGITS = 40
-_BLOCK = 1 << 20
 _RULES = (
     "time_limit",
     "max_epochs",
@@ -62,23 +61,26 @@ class PlannedRun:
         return f"{self.dataset} {self.network.name} seed {self.seed} {self.solver.name}"
 
 
-def plan(spec: Spec, *, check: bool = True) -> list[PlannedRun]:
-    """All runs, cell by cell.
+def plan(spec: Spec, *, fetch: bool = False) -> list[PlannedRun]:
+    """All runs, cell by cell; SpecError for a solver or a network that cannot be made.
 
-    check: raise SpecError for a solver or a network that cannot be made
+    fetch: download a user's own data first, which is part of what defines a run
     """
-    for solver in spec.solvers if check else ():
+    for solver in spec.solvers:
         check_solver(solver)
+    _check_names(spec)
     rules = {key: getattr(spec, key) for key in _RULES}
     runs = []
     for source in spec.datasets:
         entry = dataset_info(source)
         channels = None if entry.image is None else entry.image[0]
         classes = None if entry.task == "regression" else entry.classes or 2
-        digest = _own_files_digest(source)
+        if fetch and is_own(source):
+            with suppress(DataError):  # its runs will say so, and are left for later
+                fetch_own_files(source)
+        digest = own_files_digest(source)
         for network in spec.networks:
-            if check:
-                check_network(network, dataset=entry.name, classes=classes, channels=channels)
+            check_network(network, dataset=entry.name, classes=classes, channels=channels)
             for seed in spec.seeds:
                 for solver in spec.solvers:
                     definition = {
@@ -126,17 +128,19 @@ def narrowed(spec: Spec, narrowing: Narrowing) -> Spec:
 
 
 def _only(spec: Spec, names: Sequence[str]) -> dict[str, Any]:
+    """By name; the paper's networks also without `paper:`, where no other has that name."""
     named: dict[str, dict[str, Any]] = {
         "datasets": {dataset_info(source).name: source for source in spec.datasets},
         "networks": {one.name: one for one in spec.networks},
         "solvers": {one.name: one for one in spec.solvers},
     }
     kept: dict[str, list[Any]] = {}
-    for name in names:
+    for given in names:
+        name = given if any(given in members for members in named.values()) else f"{PAPER}{given}"
         kinds = [kind for kind, members in named.items() if name in members]
         if not kinds:
             everything = [member for members in named.values() for member in members]
-            raise SpecError(unknown_name("name in --only", name, everything))
+            raise SpecError(unknown_name("name in --only", given, everything))
         for kind in kinds:
             kept.setdefault(kind, []).append(named[kind][name])
     return {kind: tuple(_in_order(named[kind].values(), members)) for kind, members in kept.items()}
@@ -169,18 +173,17 @@ def _chosen_seeds(text: str, seeds: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(chosen))
 
 
-def _own_files_digest(source: str) -> str | None:
-    """What a user's own data set is made of, so that changed data never meets an old result."""
-    if not source.lower().endswith(".toml"):
-        return None
-    entry = dataset_info(source)
-    paths = [Path(source), *(path for file in entry.files if (path := locate(entry, file)))]
-    sha = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                sha.update(block)
-    return sha.hexdigest()
+def _check_names(spec: Spec) -> None:
+    """Results go by the name of a data set, so two of one name could not be told apart."""
+    sources: dict[str, str] = {}
+    for source in spec.datasets:
+        name = dataset_info(source).name
+        if name in sources:
+            raise SpecError(
+                f"{sources[name]} and {source} are the same data set, or two of the same name, {name!r}: leave one "
+                "out, or give it another name in its TOML file"
+            )
+        sources[name] = source
 
 
 def _check_distinct(runs: Sequence[PlannedRun]) -> None:

@@ -7,21 +7,25 @@ import json
 import logging
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cmalight.outputs import sync_folder
+
 FORMAT = "cmalight-run"
 VERSION = 1
+_PARTS = {"key", "run", "status", "started", "finished", "environment", "epochs"}
 _BEFORE_CONTENT = b'"content": '
 _logger = logging.getLogger("cmalight.bench")
 
 
 class ResultError(ValueError):
-    """A file is not a result, is damaged, or was written by a later version."""
+    """A file is not a result, or is damaged; a folder is not one of results."""
 
 
-class LaterVersionError(ResultError):
-    """A file that is good, but not for this version: it is never set aside."""
+class LaterVersionError(ValueError):
+    """A file that is good, but not for this version: it is never left out or set aside."""
 
 
 def runs_folder(folder: Path) -> Path:
@@ -30,6 +34,22 @@ def runs_folder(folder: Path) -> Path:
 
 def result_path(folder: Path, key: str) -> Path:
     return runs_folder(folder) / f"{key}.json"
+
+
+def result_files(folder: Path) -> list[Path]:
+    """All of a results folder, in the order of their names; ResultError if it is none."""
+    if not runs_folder(folder).is_dir():
+        raise ResultError(f"{folder} is not a results folder: there is no {runs_folder(folder)}")
+    return sorted(runs_folder(folder).glob("*.json"))
+
+
+def good_results(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Those that can be trusted; a damaged one is named in a warning and left out."""
+    for path in result_files(folder):
+        try:
+            yield path, read_result(path)
+        except ResultError as error:
+            _logger.warning("%s; it is left out", error)
 
 
 def write_result(folder: Path, key: str, content: dict[str, Any]) -> Path:
@@ -42,8 +62,8 @@ def write_result(folder: Path, key: str, content: dict[str, Any]) -> Path:
 def read_result(path: Path) -> dict[str, Any]:
     """The content of a run's file, verified."""
     content = read_document(path, FORMAT, VERSION)
-    if content.get("key") != path.stem or not isinstance(content.get("run"), dict) or "status" not in content:
-        raise ResultError(f"{path} is damaged: it holds another run than its name says")
+    if content.get("key") != path.stem or not _PARTS <= content.keys():
+        raise ResultError(f"{path} is damaged: it holds another run than its name says, or not all of it")
     return content
 
 
@@ -55,7 +75,10 @@ def write_document(path: Path, form: str, version: int, content: dict[str, Any])
 
 
 def read_document(path: Path, form: str, version: int) -> dict[str, Any]:
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except IsADirectoryError as error:
+        raise ResultError(f"{path} is damaged: it is a folder") from error
     try:
         outer = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -90,7 +113,7 @@ def write_atomically(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        _sync(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
     finally:
@@ -102,18 +125,6 @@ def _remove_quietly(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         _logger.debug("%s could not be removed: %s", path, error)
-
-
-def _sync(folder: Path) -> None:
-    """Makes the rename last; a system that cannot open folders does without."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def set_aside(path: Path) -> Path:

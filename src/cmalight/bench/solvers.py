@@ -27,10 +27,12 @@ class KnownSolver:
 
     make: called as `make(parameters, **options)`
     full_batch: all samples in one batch, unless the spec says otherwise
+    package: that it comes from, where that is not torch or this one
     """
 
     make: Callable[..., Optimizer]
     full_batch: bool = False
+    package: str | None = None
 
 
 def _schedule_free_adamw(params: Iterable[Tensor], /, **options: Any) -> Optimizer:
@@ -55,15 +57,18 @@ def _package(name: str) -> Any:
 SOLVERS: dict[str, KnownSolver] = {
     **{name: KnownSolver(make) for name, make in OPTIMIZERS.items()},
     "lbfgs": KnownSolver(torch.optim.LBFGS, full_batch=True),
-    "schedule-free-adamw": KnownSolver(_schedule_free_adamw),
-    "prodigy": KnownSolver(_prodigy),
+    "schedule-free-adamw": KnownSolver(_schedule_free_adamw, package="schedulefree"),
+    "prodigy": KnownSolver(_prodigy, package="prodigyopt"),
 }
 
 
 def known_solver(solver: Solver) -> KnownSolver:
-    """What the name stands for."""
+    """What the name stands for, if it can be imported."""
     if solver.solver in SOLVERS:
-        return SOLVERS[solver.solver]
+        found = SOLVERS[solver.solver]
+        if found.package is not None:
+            _package(found.package)
+        return found
     if ":" in solver.solver:
         return KnownSolver(imported(solver.solver))
     raise SpecError(f"{unknown_name('solver', solver.solver, SOLVERS)}; or module:callable")
@@ -118,6 +123,8 @@ def imported(name: str) -> Callable[..., Any]:
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
         raise SpecError(f"{name} could not be imported: {error}; is its folder in PYTHONPATH?") from error
+    except (Exception, SystemExit) as error:  # whatever a user's module does when it is imported
+        raise SpecError(f"{name} could not be imported: {type(error).__name__}: {error}") from error
     if not callable(found):
         raise SpecError(f"{name} is a {type(found).__name__}, which cannot be called")
     made: Callable[..., Any] = found

@@ -15,6 +15,7 @@ Plain = dict[str, Any]
 _LABEL = re.compile(r"[^\x00-\x1f\x7f]{1,100}")
 _OPTION_TYPES = (bool, int, float, str)
 _WALL_FACTOR, _WALL_GRACE = 3.0, 60.0
+_MOST_SEEDS = 100_000
 
 
 class SpecError(ValueError):
@@ -77,6 +78,9 @@ class Spec:
     wall_limit: float | None = None
 
     def __post_init__(self) -> None:
+        for key in _FLOATS:  # 3 and 3.0 are the same limit, and the same run
+            if _is_number(getattr(self, key)):
+                object.__setattr__(self, key, float(getattr(self, key)))
         _check(self)
 
     @property
@@ -104,7 +108,6 @@ def spec_from_plain(plain: object, *, origin: str) -> Spec:
                 "networks": tuple(_entry(one, Network, "network") for one in _list("networks", table["networks"])),
                 "solvers": tuple(_entry(one, Solver, "solver") for one in _list("solvers", table["solvers"])),
                 **({"seeds": _seeds(table["seeds"])} if "seeds" in table else {}),
-                **{key: float(table[key]) for key in _FLOATS if _is_number(table.get(key))},
             }
         )
     except SpecError as error:
@@ -149,8 +152,10 @@ def _texts(key: str, value: object) -> list[str]:
 
 def _seeds(value: object) -> tuple[int, ...]:
     """5 stands for 0, 1, 2, 3, 4."""
-    if _is_whole(value, 1) and int(value) <= 100_000:  # type: ignore[call-overload]
-        return tuple(range(value))  # type: ignore[call-overload]
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 1 <= value <= _MOST_SEEDS:
+            raise SpecError(f"Invalid seeds value: {value}; expected how many, from 1 to {_MOST_SEEDS}, or a list")
+        return tuple(range(value))
     return tuple(_list("seeds", value))  # type: ignore[arg-type]
 
 
@@ -161,6 +166,11 @@ def _check(spec: Spec) -> None:
         value = getattr(spec, key)
         if not is_good(value):
             raise SpecError(f"Invalid {key} value: {value!r}; expected {expected}")
+    if spec.wall_limit is not None and spec.time_limit is not None and not spec.wall_limit > spec.time_limit:
+        raise SpecError(
+            f"Invalid wall_limit value: {spec.wall_limit:g}; expected more than the time_limit, {spec.time_limit:g}: a "
+            "run is killed after it, and measuring takes time, too"
+        )
     for solver in spec.solvers:
         if not (solver.full_batch is None or isinstance(solver.full_batch, bool)):
             raise SpecError(f"Invalid full_batch value: {solver.full_batch!r}; expected true or false")

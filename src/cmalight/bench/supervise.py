@@ -10,18 +10,18 @@ import dataclasses
 import json
 import math
 import os
+import platform
 import queue
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import weakref
 from typing import IO
 
 from cmalight.bench.spec import Plain
-from cmalight.bench.training import CRASHED, DIVERGED, DONE, TIMED_OUT, Job, Report, Told, without_figures
+from cmalight.bench.training import CRASHED, DIVERGED, DONE, NOT_STARTED, TIMED_OUT, Job, Report, Told, without_figures
 
 _TAIL = 2000
 _START_SECONDS = 600.0  # importing torch from a slow shared disk takes minutes
@@ -41,7 +41,7 @@ def execute(job: Job, report: Report) -> Plain:
     if child is None or not child.is_fit_for(job):
         if child is not None:
             child.kill()
-        child = _own.child = Child(job.definition["threads"])
+        child = _own.child = Child(job.definition["threads"], job.session)
     return child.run(job, report)
 
 
@@ -59,15 +59,14 @@ def allow_children() -> None:
 class Child:
     """A fresh interpreter that trains; `run` may be called again and again while it lives."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, session: str = "") -> None:
         self.threads = threads
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
-        weakref.finalize(self, self._errors.close)
+        self.session = session
         self._process = subprocess.Popen(
             [sys.executable, "-m", "cmalight.bench.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._errors,
+            stderr=subprocess.PIPE,
             env={**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(threads))},
             start_new_session=True,  # Ctrl-C is for the driver, which then ends its children
             text=True,
@@ -75,6 +74,9 @@ class Child:
         )
         self._messages: queue.SimpleQueue[Plain | None] = queue.SimpleQueue()
         threading.Thread(target=_read, args=(self._process.stdout, self._messages), daemon=True).start()
+        self._printed = bytearray()
+        self._listener = threading.Thread(target=_keep_end, args=(self._process.stderr, self._printed), daemon=True)
+        self._listener.start()
         self._started = False
         self._ended = False
         _children.add(self)
@@ -83,7 +85,10 @@ class Child:
         self._send({"path": sys.path})
 
     def is_fit_for(self, job: Job) -> bool:
-        return not self._ended and self._process.poll() is None and self.threads == job.definition["threads"]
+        """Whatever it imported or loaded for another call of a driver may have changed since."""
+        made_for = (self.threads, self.session)
+        alive = not self._ended and self._process.poll() is None
+        return alive and made_for == (job.definition["threads"], job.session)
 
     def run(self, job: Job, report: Report) -> Plain:
         """The run's result. A child that was left in mid-run would answer the next job with it, so it is ended."""
@@ -94,9 +99,8 @@ class Child:
             raise
 
     def _run(self, job: Job, report: Report) -> Plain:
-        begun = time.time()
-        self._errors.seek(0)  # the child shares the position
-        self._errors.truncate()
+        begun, begins = time.time(), False
+        self._printed.clear()
         self._send(dataclasses.asdict(job))
         deadline = time.monotonic() + (_LOADING_SECONDS if self._started else _START_SECONDS)
         while time.monotonic() < deadline:
@@ -104,23 +108,27 @@ class Child:
                 message = self._messages.get(timeout=_TICK)
             except queue.Empty:
                 if self._process.poll() is not None:  # a process of its own may hold the pipe open
-                    return self._crashed(job, begun)
+                    return self._crashed(job, begun, begins)
                 continue
             if message is None:
-                return self._crashed(job, begun)
+                return self._crashed(job, begun, begins)
             if "content" in message:
                 return self._finished(job, message["content"])
             if "ready" in message:
                 self._started = True
                 deadline = time.monotonic() + _LOADING_SECONDS
             if "begins" in message:
+                begins = True
                 report(Told(job.key, 0, None, 0.0))
                 deadline = math.inf if job.killed_after is None else time.monotonic() + job.killed_after
             if "told" in message:
                 report(Told(**message["told"]))
         self.kill()
-        seconds = time.time() - begun
-        return without_figures(job, TIMED_OUT, f"it did not end, and was killed after {seconds:.0f} s", started=begun)
+        if not begins:
+            late = f"packages and data were not loaded after {time.time() - begun:.0f} s on {platform.node()}"
+            return without_figures(job, NOT_STARTED, late, started=begun)
+        hung = f"it did not end, and was killed after {job.killed_after:g} s"
+        return without_figures(job, TIMED_OUT, hung, started=begun)
 
     def _finished(self, job: Job, content: Plain) -> Plain:
         """What went wrong in a run, or a user's own code, may have left something behind: the next one is apart."""
@@ -128,17 +136,21 @@ class Child:
             self.kill()
         return content
 
-    def _crashed(self, job: Job, begun: float) -> Plain:
-        code = self._exit_code()
-        content = without_figures(job, CRASHED, f"its process ended without a result ({_cause(code)})", started=begun)
-        content["error"]["traceback"] = self._last_words()
+    def _crashed(self, job: Job, begun: float, begins: bool) -> Plain:
+        """A process that ended before its run began says nothing about the solver."""
+        cause, words = _cause(self._exit_code()), self._last_words()
+        message = f"its process ended without a result ({cause})"
+        if not begins:
+            last = words.strip().splitlines()[-1:] or ["it said nothing"]
+            message = f"its process on {platform.node()} ended before the run began ({cause}: {last[0]})"
+        content = without_figures(job, CRASHED if begins else NOT_STARTED, message, started=begun)
+        content["error"]["traceback"] = words
         self.kill()
         return content
 
     def _last_words(self) -> str:
-        size = self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, size - _TAIL))
-        return self._errors.read().decode(errors="replace")
+        self._listener.join(_TICK)  # a process of its own may hold the pipe open
+        return bytes(self._printed).decode(errors="replace")
 
     def _send(self, message: Plain) -> None:
         try:
@@ -169,6 +181,14 @@ def _read(stream: IO[str] | None, messages: queue.SimpleQueue[Plain | None]) -> 
         for line in lines:
             messages.put(json.loads(line))
     messages.put(None)
+
+
+def _keep_end(stream: IO[str] | None, end: bytearray) -> None:
+    """Of what is printed, however much it is: a file could fill the disk."""
+    with _pipe(stream) as lines:
+        while part := os.read(lines.fileno(), 1 << 16):
+            end += part
+            del end[:-_TAIL]
 
 
 def _pipe(stream: IO[str] | None) -> IO[str]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import platform
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,16 +18,21 @@ from torch.optim import Optimizer
 
 from cmalight.bench.machine import facts, limited_memory, load_average
 from cmalight.bench.measuring import Measured, Measuring, Problem
-from cmalight.bench.networks import build_network
-from cmalight.bench.solvers import make_optimizer
+from cmalight.bench.networks import build_network, find_network
+from cmalight.bench.own_files import check_own_files
+from cmalight.bench.solvers import known_solver, make_optimizer
 from cmalight.bench.spec import Network, Plain, Solver
 from cmalight.data.batches import TensorBatches
-from cmalight.data.registry import DataSplit, load_dataset
+from cmalight.data.registry import DataError, DataSplit, load_dataset
 from cmalight.training import FitResult, Status, fit
+from cmalight.undisturbed import undisturbed
 
 DONE, DIVERGED, FAILED, CRASHED = "done", "diverged", "failed", "crashed"
-TIMED_OUT, OUT_OF_MEMORY, NO_DATA = "timed_out", "out_of_memory", "no_data"
+TIMED_OUT, OUT_OF_MEMORY = "timed_out", "out_of_memory"
 STATUSES = (DONE, DIVERGED, FAILED, CRASHED, TIMED_OUT, OUT_OF_MEMORY)
+# Not the run's fault, so never a result: it is left for later.
+NO_DATA, NOT_IMPORTABLE, NOT_STARTED = "no_data", "not_importable", "not_started"
+ATTEMPTS = 2  # of a run that crashes
 
 _TRACEBACK_LINES = 30
 _ABSURD = 1e6  # times the loss at the start, or times 1 where that is smaller
@@ -37,7 +44,9 @@ class Job:
     """A planned run as it travels to a worker: plain data.
 
     memory_limit: megabytes, where the spec has none of its own
-    concurrency: how many runs at once the driver allows on the worker's machine; None if it cannot know
+    concurrency: how many runs at once may be on the worker's machine; None if nobody knows
+    session: the driver's call; what a process has imported or loaded is good for this one only
+    data_sha256: what `data_sha256` must be, where there are results on that data already
     """
 
     key: str
@@ -46,6 +55,8 @@ class Job:
     killed_after: float | None = None
     memory_limit: float | None = None
     concurrency: int | None = None
+    session: str = ""
+    data_sha256: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,14 +75,18 @@ Report = Callable[[Told], object]
 def train(job: Job, report: Report, begins: Callable[[], object] = lambda: None) -> Plain:
     """The content of the run's result; whatever the solver does wrong is in it, and nothing is raised.
 
-    begins: called once the data is there, when the time in which a run must end begins
+    begins: called once data and code are there, when the time in which a run must end begins
     """
     run = job.definition
     begun = time.time()
     environment = facts(threads=run["threads"], concurrency=job.concurrency)
     figures: Plain
     try:
-        data = _data(job.source, run["split_seed"], run["test_share"])
+        data = _data(job.source, run["split_seed"], run["test_share"], run["data_files"])
+        _check_same_data(job, data)
+        _import(run)
+    except NotImportableError as error:
+        figures = {"status": NOT_IMPORTABLE, "error": describe(error)}
     except Exception as error:  # whatever is wrong with the data, it is not the solver's fault
         figures = {"status": NO_DATA, "error": describe(error)}
     else:
@@ -117,13 +132,14 @@ def _figures(job: Job, data: DataSplit, report: Report) -> Plain:
     measuring: Measuring | None = None
     try:
         torch.set_num_threads(run["threads"])
-        problem = _problem(run, data)
         limit = job.memory_limit if run["memory_limit"] is None else run["memory_limit"]
         with limited_memory(limit):
+            _warm_up(run, data)
+            problem = _problem(run, data)
             optimizer = make_optimizer(_solver(run), problem.model.parameters())
             measuring = Measuring(problem, optimizer, run, data, lambda *told: report(Told(job.key, *told)))
             initial = measuring.now()
-            result = _fitted(run, problem, optimizer, measuring)
+            result = _fitted(run, problem, optimizer, (measuring,))
             final = measuring.now()
     except (Exception, SystemExit) as error:
         epochs = {} if measuring is None else measuring.columns()
@@ -157,8 +173,11 @@ def _judged(result: FitResult, initial: Measured, final: Measured) -> Plain:
     }
 
 
-def _problem(run: Plain, data: DataSplit) -> Problem:
-    """The same weights and the same batches for every solver of the cell: they depend on the seed alone."""
+def _problem(run: Plain, data: DataSplit, samples: int | None = None) -> Problem:
+    """The same weights and the same batches for every solver of the cell: they depend on the seed alone.
+
+    samples: only the first of them
+    """
     images = data.x_train.dim() == 4
     torch.manual_seed(run["seed"])
     model = build_network(
@@ -167,9 +186,9 @@ def _problem(run: Plain, data: DataSplit) -> Problem:
         classes=data.classes,
         channels=data.x_train.shape[1] if images else None,
     )
-    samples = len(data.x_train)
-    size = samples if run["solver"]["full_batch"] else run["batch_size"]
-    batches = TensorBatches(data.x_train, data.y_train, batch_size=size, order=run["order"], seed=run["seed"])
+    x, y = data.x_train[:samples], data.y_train[:samples]
+    size = len(x) if run["solver"]["full_batch"] else run["batch_size"]
+    batches = TensorBatches(x, y, batch_size=size, order=run["order"], seed=run["seed"])
     loss_fn: nn.Module = nn.MSELoss() if data.classes is None else nn.CrossEntropyLoss()
     return Problem(model, loss_fn, batches)
 
@@ -178,7 +197,7 @@ def _solver(run: Plain) -> Solver:
     return Solver(**run["solver"])
 
 
-def _fitted(run: Plain, problem: Problem, optimizer: Optimizer, measuring: Measuring) -> FitResult:
+def _fitted(run: Plain, problem: Problem, optimizer: Optimizer, callbacks: Sequence[object]) -> FitResult:
     return fit(
         problem.model,
         problem.loss_fn,
@@ -187,25 +206,47 @@ def _fitted(run: Plain, problem: Problem, optimizer: Optimizer, measuring: Measu
         seed=run["seed"],
         max_epochs=run["max_epochs"],
         time_limit=run["time_limit"],
-        callbacks=(measuring,),
+        callbacks=callbacks,
         progress=False,
     )
 
 
 @functools.lru_cache(maxsize=1)
-def _data(source: str, split_seed: int, test_share: float) -> DataSplit:
+def _data(source: str, split_seed: int, test_share: float, data_files: str | None) -> DataSplit:
     """The runs of a data set follow each other, so the last one is kept."""
+    check_own_files(source, data_files)
     return load_dataset(source, seed=split_seed, test_share=test_share)
+
+
+def _check_same_data(job: Job, data: DataSplit) -> None:
+    if job.data_sha256 not in (None, _digest(data)):
+        raise DataError(different_data(job.definition["dataset"], platform.node()))
+
+
+def different_data(dataset: str, host: str) -> str:
+    return (
+        f"{dataset} on {host} is not the data that the results in the folder are of (data_sha256): bring that data "
+        "back, or use another folder"
+    )
+
+
+def _import(run: Plain) -> None:
+    """A solver or a network that is not on this machine says nothing about it: other machines may have it."""
+    try:
+        known_solver(_solver(run))
+        find_network(Network(**run["network"]))
+    except (ValueError, ImportError) as error:
+        raise NotImportableError(f"{error} (on {platform.node()})") from error
 
 
 _digests: dict[int, tuple[DataSplit, str]] = {}
 
 
 def _digest(data: DataSplit) -> str:
-    """Of the training part, so that results on different data are told apart wherever they come from."""
+    """Results on different data are told apart by it, wherever they come from."""
     if id(data) not in _digests:
         sha = hashlib.sha256()
-        for tensor in (data.x_train, data.y_train):
+        for tensor in (data.x_train, data.y_train, data.x_test, data.y_test):
             sha.update(f"{tuple(tensor.shape)}".encode())
             for rows in torch.split(tensor, 65_536):
                 sha.update(rows.contiguous().numpy().data)
@@ -220,8 +261,24 @@ def _is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def warm_up() -> None:
-    """What torch does once in a process, at its first step and backward pass, belongs to no solver's time."""
+def warm_up_torch() -> None:
+    """What torch loads at its first step and backward pass takes seconds, which no limit of a run should count."""
     inputs = torch.linspace(0.0, 1.0, 8).reshape(4, 2)
     for name in ("adam", "cmalight"):
         fit(nn.Linear(2, 1), nn.MSELoss(), (inputs, inputs[:, :1]), optimizer=name, max_epochs=1, progress=False)
+
+
+def _warm_up(run: Plain, data: DataSplit) -> None:
+    """A short run of the same solver on the same network, thrown away, before the clock starts.
+
+    What a solver does once in a process, or torch once for a network, would count against the first run in it.
+    Whatever goes wrong here goes wrong in the run itself again, and is recorded there.
+    """
+    problem = _problem(run, data, samples=2 * run["batch_size"])
+    with undisturbed(problem.model, None), suppress(Exception, SystemExit):
+        optimizer = make_optimizer(_solver(run), problem.model.parameters())
+        _fitted({**run, "max_epochs": 1}, problem, optimizer, ())
+
+
+class NotImportableError(RuntimeError):
+    """A solver or a network is not on this machine."""

@@ -39,7 +39,7 @@ def bench() -> None:
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Instead of the spec's.")
 @click.option("--seeds", metavar="N|LIST", help="The first N seeds, or these: 0,4 or 2-4.")
 @click.option("--only", multiple=True, metavar="NAME", help="This data set, network or solver; may be repeated.")
-@click.option("--dry-run", is_flag=True, help="Show the cells and how long they take, and run nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the cells and how long what is left takes, and run nothing.")
 @click.option("--quiet", is_flag=True, help="Show errors and warnings only.")
 @click.pass_context
 def run(
@@ -61,7 +61,7 @@ def run(
     _show_messages(quiet=quiet)
     chosen = library.narrowed(library.read_spec(spec), library.Narrowing(time_limit, seeds, only))
     if dry_run:
-        for line in _plan(chosen, library.plan(chosen), workers):
+        for line in _plan(chosen, library.plan(chosen), workers, out):
             click.echo(line)
         return
     if out is None:
@@ -95,22 +95,26 @@ def merge(folders: tuple[Path, ...], out: Path) -> None:
     click.echo(f"{out} has {library.merge(folders, out)} results")
 
 
-def _plan(spec: Spec, runs: list[PlannedRun], workers: int | None) -> Iterator[str]:
+def _plan(spec: Spec, runs: list[PlannedRun], workers: int | None, out: Path | None) -> Iterator[str]:
     from cmalight.bench.board import duration
     from cmalight.bench.executors import default_workers
+    from cmalight.bench.results import result_path
 
     cells = list(dict.fromkeys(run.cell for run in runs))
     for dataset, network, seed in cells:
         yield f"{dataset}  {network}  seed {seed}"
     yield f"{len(cells)} cells x {len(spec.solvers)} solvers ({', '.join(s.name for s in spec.solvers)})"
+    left = [run for run in runs if out is None or not result_path(out, run.key).exists()]
+    if len(left) < len(runs):
+        yield f"{len(runs) - len(left)} of {len(runs)} runs have a result in {out}"
     at_once = workers or default_workers(spec.threads)
     limit = spec.time_limit
     if limit is None:
-        yield f"{len(runs)} runs of {spec.max_epochs} epochs each: how long that takes is not known"
+        yield f"{len(left)} runs of {spec.max_epochs} epochs each: how long that takes is not known"
     else:
-        rounds = -(-len(runs) // at_once)
+        rounds = -(-len(left) // at_once)
         yield (
-            f"{len(runs)} runs of at most {limit:g} s of training, {at_once} at once: at most "
+            f"{len(left)} runs of at most {limit:g} s of training, {at_once} at once: at most "
             f"{duration(rounds * limit)}, and the time for measuring"
         )
 
@@ -121,7 +125,7 @@ def _summary(summary: Summary, out: Path) -> str:
 
 
 def _what_is_missing(summary: Summary) -> str:
-    parts = [f"{name} could not be had ({why})" for name, why in summary.without_data.items()]
+    parts = [f"{what} cannot be had ({why})" for what, why in summary.left_out.items()]
     if summary.not_written:
         why = next(iter(summary.not_written.values()))
         parts.append(f"{len(summary.not_written)} results could not be written ({why})")

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from cmalight.sealed import DamagedError, SealError, VersionError, seal, sync_folder, unseal
+from cmalight.outputs import sync_folder
+from cmalight.sealed import DamagedError, SealError, VersionError, seal, unseal
 
 KIND = "cmalight-checkpoint"
 VERSION = 1
