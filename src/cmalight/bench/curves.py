@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cmalight.bench.profiles import Floats
-from cmalight.bench.traces import Traces
+from cmalight.bench.traces import Traces, slices_by_key
 
 if TYPE_CHECKING:
     import pandas
@@ -38,10 +38,7 @@ class Bundles:
         points = traces.points
         names = ("seconds", "epochs", "evaluations", *VALUES)
         self._columns = {name: points[name].to_numpy(dtype=np.float64) for name in names}
-        keys = points["key"].to_numpy(dtype=object)
-        begins = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]]) if len(keys) else np.array([], dtype=np.int64)
-        ends = np.r_[begins[1:], len(keys)] if len(keys) else begins
-        self._slices = {keys[a]: slice(int(a), int(b)) for a, b in zip(begins, ends, strict=True)}
+        self._slices = slices_by_key(points)
         done = traces.runs[traces.runs["status"] == "done"]
         grouped = done.groupby(["family", "label"], sort=False)["key"]
         self.keys: dict[tuple[str, str], list[str]] = {place: list(keys) for place, keys in grouped}  # type: ignore[misc]

@@ -139,6 +139,16 @@ def _points(runs: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.DataFram
     return points.sort_values(["key", "place"], kind="stable")[_POINT_COLUMNS].reset_index(drop=True)
 
 
+def slices_by_key(frame: pandas.DataFrame) -> dict[str, slice]:
+    """Where each run's rows are, in a frame that is sorted by key."""
+    keys = frame["key"].to_numpy(dtype=object)
+    if not len(keys):
+        return {}
+    begins = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
+    ends = np.r_[begins[1:], len(keys)]
+    return {keys[begin]: slice(int(begin), int(end)) for begin, end in zip(begins, ends, strict=True)}
+
+
 def _improvements(points: pandas.DataFrame) -> pandas.DataFrame:
     lowest = points.groupby("key", sort=False)["loss"].cummin()
     before = lowest.groupby(points["key"], sort=False).shift(1)
