@@ -9,6 +9,7 @@ const plots = (() => {
 
   function layout(x, y, more = {}) {
     const axis = { gridcolor: GRID, linecolor: "#b9c0cc", zeroline: false, ticks: "outside", tickcolor: "#b9c0cc", automargin: true };
+    for (const one of [x, y]) if (one.title) one.title = { ...one.title, font: { size: 13 } };
     return {
       margin: { l: 58, r: 14, t: 8, b: 46 },
       font: { family: "system-ui, Segoe UI, Roboto, Helvetica Neue, Arial, sans-serif", size: 13, color: INK },
@@ -77,9 +78,9 @@ const plots = (() => {
 
   function boxes(element, rows, field, percent, why) {
     const traces = rows.map(({ solver, box }) => ({
-      type: "box", name: plain(solver.name), x: [plain(solver.name)], q1: [box[field].low], median: [box[field].median], q3: [box[field].high],
+      type: "box", name: plain(solver.name), x0: plain(solver.name), q1: [box[field].low], median: [box[field].median], q3: [box[field].high],
       lowerfence: [box[field].whiskers[0]], upperfence: [box[field].whiskers[1]],
-      y: [box[field].beyond], boxpoints: box[field].beyond.length ? "outliers" : false,
+      ...(box[field].beyond.length ? { y: [box[field].beyond], boxpoints: "outliers" } : {}),
       line: { color: solver.colour, width: 2 }, fillcolor: `${solver.colour}33`, marker: { color: solver.colour, size: 4 }, width: 0.5,
     }));
     const y = percent ? { tickformat: ".0%", rangemode: "tozero", title: { text: "accepted epochs" } } : { rangemode: "tozero", title: { text: "evaluations / epoch" } };
@@ -97,7 +98,9 @@ const plots = (() => {
       });
       traces.push(line(solver, { x, y: pick(curve.median) }));
     }
-    const y = log ? { type: "log", exponentformat: "power", dtick: undefined } : { tickformat: ".0%" };
+    const heights = traces.flatMap((trace) => trace.y).filter((one) => one > 0);
+    const decades = Math.log10(Math.max(...heights) / Math.min(...heights));
+    const y = log ? { type: "log", exponentformat: "power", dtick: decades > 1 ? 1 : "D2" } : { tickformat: ".0%" };
     const figure = layout({ title: { text: unit }, type: logX ? "log" : "linear", exponentformat: "power", rangemode: "tozero" }, { ...y, title: { text: title } });
     show(element, traces, figure, why);
   }

@@ -72,7 +72,12 @@ const tables = (() => {
   function wins(table, solvers, counts, problems) {
     const head = element("tr");
     head.append(element("th", "wins of … over", "text"));
-    solvers.forEach((solver) => head.append(element("th", solver.name)));
+    solvers.forEach((solver) => {
+      const cell = element("th");
+      cell.title = solver.name;
+      cell.append(element("span", solver.name));
+      head.append(cell);
+    });
     const body = element("tbody");
     solvers.forEach((solver, a) => {
       const line = element("tr"), name = element("td", solver.name), dot = element("span", undefined, "dot");
