@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from cmalight.bench.costs import Traces, slices_by_key
 from cmalight.bench.profiles import Floats
-from cmalight.bench.traces import Traces, slices_by_key
 
 if TYPE_CHECKING:
     import pandas
@@ -41,7 +41,7 @@ class Bundles:
         self._slices = slices_by_key(points)
         done = traces.runs[traces.runs["status"] == "done"]
         grouped = done.groupby(["family", "label"], sort=False)["key"]
-        self.keys: dict[tuple[str, str], list[str]] = {place: list(keys) for place, keys in grouped}  # type: ignore[misc]
+        self.keys: dict[tuple[str, str], list[str]] = {place: list(keys) for place, keys in grouped}
 
     def curve(self, family: str, solver: str, value: Value, axis: Axis, fractions: Floats) -> Curve | None:
         """None where nothing was measured, or nothing spent."""
@@ -91,4 +91,6 @@ def curves(traces: Traces, family: str, *, value: Value = "loss", axis: Axis = "
                     {"solver": solver, "x": curve.x, "low": curve.low, "median": curve.median, "high": curve.high}
                 )
             )
-    return pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame(columns=["solver", "x", "low"])
+    empty = pandas.DataFrame(columns=["solver", "x", "low", "median", "high"])
+    found: pandas.DataFrame = pandas.concat(parts, ignore_index=True) if parts else empty
+    return found

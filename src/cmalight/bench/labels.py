@@ -50,11 +50,10 @@ def _distinct(runs: pandas.DataFrame, options: str) -> set[str]:
 
 def _with_options(runs: pandas.DataFrame, name: str, options: str, ambiguous: set[str]) -> Any:
     texts = {text: options_text(text) for text in runs[options].unique()}
-    labels = [
+    return [
         f"{one} ({texts[text]})" if one in ambiguous else one
         for one, text in zip(runs[name].astype(str), runs[options], strict=True)
     ]
-    return labels
 
 
 def options_text(options: Any) -> str:

@@ -47,7 +47,8 @@ def ratios(costs: pandas.DataFrame) -> pandas.DataFrame:
     solved = np.isfinite(values) & (best > 0)
     np.divide(values, best, out=found, where=solved)
     found[(values == 0) & (best == 0)] = 1.0
-    return pandas.DataFrame(found, index=checked.index, columns=checked.columns)
+    table: pandas.DataFrame = pandas.DataFrame(found, index=checked.index, columns=checked.columns)
+    return table
 
 
 def profile_area(
@@ -75,7 +76,8 @@ def profile_area(
         means = column[chosen].mean(axis=1)
         low, high = np.quantile(means, [tail, 1.0 - tail])
         rows.append((float(column.mean()), float(low), float(high)))
-    return pandas.DataFrame(rows, index=found.columns, columns=["area", "low", "high"])
+    areas: pandas.DataFrame = pandas.DataFrame(rows, index=found.columns, columns=["area", "low", "high"])
+    return areas
 
 
 def pairwise_wins(costs: pandas.DataFrame) -> pandas.DataFrame:
@@ -84,8 +86,9 @@ def pairwise_wins(costs: pandas.DataFrame) -> pandas.DataFrame:
 
     checked = _checked(costs)
     values = checked.to_numpy()
-    wins = (values[:, :, None] < values[:, None, :]).sum(axis=0)
-    return pandas.DataFrame(wins, index=checked.columns, columns=checked.columns)
+    counts = (values[:, :, None] < values[:, None, :]).sum(axis=0)
+    wins: pandas.DataFrame = pandas.DataFrame(counts, index=checked.columns, columns=checked.columns)
+    return wins
 
 
 def resampled(problems: int, resamples: int) -> npt.NDArray[np.int64]:
@@ -98,17 +101,19 @@ def resampled(problems: int, resamples: int) -> npt.NDArray[np.int64]:
         x = (x ^ (x >> np.uint32(shift))) * np.uint32(factor)
     x ^= x >> np.uint32(16)
     drawn = (x.astype(np.uint64) * np.uint64(problems)) >> np.uint64(32)
-    return drawn.astype(np.int64).reshape(resamples, problems)
+    places: npt.NDArray[np.int64] = drawn.astype(np.int64).reshape(resamples, problems)
+    return places
 
 
 def _checked(costs: pandas.DataFrame) -> pandas.DataFrame:
-    values = costs.astype("float64")
+    values: pandas.DataFrame = costs.astype("float64")
     wrong = ~(values.to_numpy() >= 0)
     if wrong.any():
         row, column = (int(place[0]) for place in np.nonzero(wrong))
+        cost = float(values.to_numpy()[row, column])
         raise ValueError(
-            f"the cost of {values.columns[column]!r} on {values.index[row]!r} is {values.iat[row, column]}; expected 0 "
-            "or more, and inf for a failure (leave out problems that a solver was not run on)"
+            f"the cost of {values.columns[column]!r} on {values.index[row]!r} is {cost}; expected 0 or more, "
+            "and inf for a failure (leave out problems that a solver was not run on)"
         )
     return values
 
@@ -121,4 +126,5 @@ def _steps(values: pandas.DataFrame, *, start: float, name: str) -> pandas.DataF
     levels = np.unique(np.concatenate([[start], finite]))
     counts: list[Any] = [np.searchsorted(column, levels, side="right") for column in columns.T]
     shares = np.array(counts, dtype=np.float64).reshape(len(values.columns), len(levels)).T / max(len(values), 1)
-    return pandas.DataFrame(shares, index=pandas.Index(levels, name=name), columns=values.columns)
+    table: pandas.DataFrame = pandas.DataFrame(shares, index=pandas.Index(levels, name=name), columns=values.columns)
+    return table

@@ -22,7 +22,7 @@ def size_of(dataset: str) -> Size | None:
     except (DataError, OSError):
         return None
     if entry.group in ("small", "big"):
-        return entry.group  # type: ignore[return-value]
+        return entry.group
     if entry.training_rows is None or entry.d is None:
         return None
     return "big" if entry.training_rows >= _BIG_ROWS or entry.training_rows * entry.d >= _BIG_VALUES else "small"

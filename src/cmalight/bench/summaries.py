@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cmalight.bench.costs import Traces, solution_costs
 from cmalight.bench.profiles import pairwise_wins, profile_area
 from cmalight.bench.tables import Column, Table
-from cmalight.bench.traces import Traces, solution_costs
 
 if TYPE_CHECKING:
     import pandas
@@ -41,7 +41,9 @@ def control_figures(runs: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.
     spent = runs["evaluations"].to_numpy(dtype=np.float64)
     per_epoch = np.divide(spent, count, out=np.full(len(runs), np.nan), where=controlled & (count > 0))
     acceptance = np.where(controlled, shares["accepted"].to_numpy(), np.nan)
-    return pandas.DataFrame({"per_epoch": per_epoch, "acceptance": acceptance}, index=runs["key"].to_numpy())
+    columns = {"per_epoch": per_epoch, "acceptance": acceptance}
+    figures: pandas.DataFrame = pandas.DataFrame(columns, index=runs["key"].to_numpy())
+    return figures
 
 
 def tau_text(tau: float) -> str:
@@ -57,7 +59,7 @@ def problem_table(traces: Traces, figures: pandas.DataFrame, taus: Sequence[floa
         acceptance=traces.runs["key"].map(figures["acceptance"]),
     )
     order = {name: place for place, name in enumerate(traces.labels.solvers)}
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for (dataset, net, variant, label), group in runs.groupby(["dataset", "net", "variant", "label"], sort=False):
         done = group[group["status"] == "done"]
         cells = (
@@ -91,7 +93,7 @@ def problem_table(traces: Traces, figures: pandas.DataFrame, taus: Sequence[floa
 def solver_table(traces: Traces, figures: pandas.DataFrame, taus: Sequence[float] = PAPER_TAUS) -> Table:
     """A row a solver, over all problems that all solvers have a result of."""
     costs = [solution_costs(traces, tau) for tau in taus]
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for label in traces.labels.solvers:
         group = traces.runs[traces.runs["label"] == label]
         rows.append(
@@ -139,7 +141,7 @@ def area_table(traces: Traces, groups: Iterable[tuple[str, set[str]]], taus: Seq
 def wins_table(traces: Traces, tau: float) -> Table:
     costs = solution_costs(traces, tau)
     wins = pairwise_wins(costs)
-    rows = tuple((str(label), *map(int, cells)) for label, *cells in wins.itertuples())
+    rows: tuple[tuple[Any, ...], ...] = tuple((str(label), *map(int, cells)) for label, *cells in wins.itertuples())
     columns = (Column("wins of", is_text=True), *(Column(f"over {label}") for label in wins.columns))
     caption = f"On how many of {len(costs)} problems a solver was quicker to τ={tau_text(tau)} than another."
     return Table(f"wins-{tau:g}", caption, columns, rows)
@@ -153,9 +155,10 @@ def status_text(statuses: Iterable[str]) -> str:
 
 def _by_key(traces: Traces, tau: float) -> pandas.Series[float]:
     """The cost in seconds of every run, also on problems that not all solvers have a result of."""
-    costs = solution_costs(traces, tau, complete=False).stack().rename("cost").reset_index()  # type: ignore[union-attr]
+    costs = solution_costs(traces, tau, complete=False).stack().rename("cost").reset_index()
     merged = traces.runs.merge(costs, left_on=["problem", "label"], right_on=["problem", "solver"], how="left")
-    return merged.set_index("key")["cost"]
+    found: pandas.Series[float] = merged.set_index("key")["cost"]
+    return found
 
 
 def _median(values: Any) -> float:

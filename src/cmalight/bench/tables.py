@@ -113,7 +113,9 @@ def to_latex(table: Table) -> str:
         if table.group and previous == cells[: table.group]:
             texts[: table.group] = [""] * table.group
         previous = cells[: table.group]
-        lines.append(_latex_row([rf"\textbf{{{text}}}" if (row, at) in best else text for at, text in enumerate(texts)]))
+        lines.append(
+            _latex_row([rf"\textbf{{{text}}}" if (row, at) in best else text for at, text in enumerate(texts)])
+        )
     lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
     return "\n".join(lines) + "\n"
 

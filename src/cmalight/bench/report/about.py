@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cmalight.bench.costs import Traces
 from cmalight.bench.folder_status import read_specs
 from cmalight.bench.frames import Results
 from cmalight.bench.planning import plan
 from cmalight.bench.results import ResultError
-from cmalight.bench.traces import Traces
 
 if TYPE_CHECKING:
     import pandas

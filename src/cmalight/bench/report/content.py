@@ -12,6 +12,7 @@ import numpy as np
 
 from cmalight import __version__
 from cmalight.bench import summaries
+from cmalight.bench.costs import EVALUATION_IN_EPOCHS, MEASURES, Traces, traces
 from cmalight.bench.curves import AXES, VALUES, Bundles, fractions
 from cmalight.bench.frames import Results, load
 from cmalight.bench.profiles import AREA_LIMIT, LEVEL, RESAMPLES
@@ -22,7 +23,6 @@ from cmalight.bench.report.strips import outcome_legend, strip_data
 from cmalight.bench.report.styles import styles
 from cmalight.bench.sizes import is_image_set, size_groups
 from cmalight.bench.tables import Table
-from cmalight.bench.traces import EVALUATION_IN_EPOCHS, MEASURES, Traces, traces
 
 if TYPE_CHECKING:
     import pandas

@@ -9,20 +9,23 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from cmalight.bench.costs import solution_costs
 from cmalight.bench.curves import Axis, Bundles, Value, fractions
 from cmalight.bench.profiles import data_profile, performance_profile, profile_area
 from cmalight.bench.report.content import Study, box_data
 from cmalight.bench.report.strips import outcome_legend, strips
 from cmalight.bench.report.styles import Style, styles
 from cmalight.bench.summaries import PAPER_TAUS, tau_text
-from cmalight.bench.traces import solution_costs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Curves and strips are drawn for so many pairs of data set and network.
-MOST_FAMILIES = 12
+MOST_FAMILIES = 6
+_MOST_STRIPS = 9
 _WIDTH, _HEIGHT = 7.0, 2.9
 _LINES: dict[str, Any] = {"solid": "-", "dash": (0, (5, 2)), "dot": (0, (1.2, 1.6)), "dashdot": (0, (5, 1.6, 1.2, 1.6))}
 _LOOK = {
@@ -64,6 +67,7 @@ def _saved(figure: Figure, kind: str) -> bytes:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in a script that the font does not have
         figure.savefig(content, format=kind, dpi=160, metadata=metadata)
+    figure.set_layout_engine("none")  # what follows keeps the layout, which takes longer than drawing
     return content.getvalue()
 
 
@@ -117,7 +121,7 @@ def profile_figure(study: Study, tau: float) -> Figure:
         axes.set_xlabel("training time / least training time of any solver")
         axes.set_title(f"{name}, {len(part)} problems", loc="left")
     figure.suptitle(f"Performance profiles, τ = {tau_text(tau)}", x=0.01, ha="left", fontsize=10)
-    return _with_legend(figure, costs.columns, looks)
+    return _with_legend(figure, list(costs.columns), looks)
 
 
 def data_profile_figure(study: Study) -> Figure:
@@ -223,15 +227,26 @@ def _curves(study: Study, family: str, kinds: Sequence[tuple[Value, Axis]], bund
             seen.append(solver)
             axes.fill_between(curve.x, curve.low, curve.high, color=looks[solver].colour, alpha=0.15, linewidth=0)
             axes.plot(curve.x, curve.median, **_line(looks[solver]))
-        if value != "test_accuracy" and all(min(line.get_ydata(), default=1) > 0 for line in axes.get_lines()):  # type: ignore[type-var, arg-type]
-            axes.set_yscale("log")
-        if value == "test_accuracy":
-            axes.yaxis.set_major_formatter("{x:.0%}")
+        _value_axis(axes, value)
         axes.set_xlim(left=0)
         axes.set_xlabel(_UNITS[axis])
         axes.set_ylabel(_VALUES[value])
     figure.suptitle(plain(family), x=0.01, ha="left", fontsize=10)
     return _with_legend(figure, list(dict.fromkeys(seen)), looks)
+
+
+def _value_axis(axes: Axes, value: Value) -> None:
+    """Losses on a logarithmic scale where all are positive, labelled at powers of ten where there are some."""
+    if value == "test_accuracy":
+        axes.yaxis.set_major_formatter("{x:.0%}")
+        return
+    drawn = [np.asarray(line.get_ydata(), dtype=np.float64) for line in axes.get_lines()]
+    heights = np.concatenate([np.array([]), *drawn])
+    heights = heights[np.isfinite(heights)]
+    if len(heights) and heights.min() > 0:
+        axes.set_yscale("log")
+        if heights.max() > 10 * heights.min():
+            axes.yaxis.set_minor_formatter("")
 
 
 def strip_figure(study: Study, family: str, rows: Any, found: Sequence[Any]) -> Figure:
@@ -240,8 +255,9 @@ def strip_figure(study: Study, family: str, rows: Any, found: Sequence[Any]) -> 
     from matplotlib.patches import Patch
 
     solvers = study.traces.labels.solvers
-    shown = sorted(found, key=lambda strip: (rows["seed"].iat[strip[0]], solvers.index(rows["label"].iat[strip[0]])))[:9]
-    shown.sort(key=lambda strip: solvers.index(rows["label"].iat[strip[0]]))
+    seeds = [rows["seed"].iat[strip[0]] for strip in found]
+    first = sorted(range(len(found)), key=lambda at: seeds[at])[:_MOST_STRIPS]
+    shown = sorted((found[at] for at in first), key=lambda strip: solvers.index(rows["label"].iat[strip[0]]))
     looks, outcomes = styles(solvers), outcome_legend()
     heights = [1.5, 0.2 * len(shown)]
     figure, (top, below) = _grid(2, 1, height=sum(heights) + 1.7, sharex=True, height_ratios=heights)
@@ -264,8 +280,8 @@ def strip_figure(study: Study, family: str, rows: Any, found: Sequence[Any]) -> 
     below.set_xlim(left=0)
     figure.suptitle(f"{plain(family)}: what the control did", x=0.01, ha="left", fontsize=10)
     handles = [Patch(facecolor=outcomes[code]["colour"], edgecolor="#777777", linewidth=0.4) for code in sorted(used)]
-    texts = [outcomes[code]["text"] for code in sorted(used)]
-    figure.legend(handles, texts, loc="outside lower center", ncols=1 if len(texts) < 4 else 2, fontsize=7)
+    texts = [outcomes[code]["name"].replace("_", " ") for code in sorted(used)]
+    figure.legend(handles, texts, loc="outside lower center", ncols=min(len(texts), 4), fontsize=8)
     return figure
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import importlib
 import re
 from importlib import resources
 from typing import Any
@@ -30,7 +31,7 @@ def _asset(name: str) -> str:
 
 def _plotly() -> str:
     try:
-        from plotly.offline import get_plotlyjs
+        offline = importlib.import_module("plotly.offline")
     except ImportError as missing:
         raise ImportError('the report needs plotly: pip install "cmalight[bench]"') from missing
-    return str(get_plotlyjs())
+    return str(offline.get_plotlyjs())

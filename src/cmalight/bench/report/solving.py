@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from cmalight.bench.costs import Traces, slices_by_key, starts
 from cmalight.bench.report.packing import packed
-from cmalight.bench.traces import Traces, slices_by_key, starts
 
 
 def solving_data(traces: Traces, taus: Sequence[float]) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def solving_data(traces: Traces, taus: Sequence[float]) -> dict[str, Any]:
     problems = list(dict.fromkeys(runs["problem"]))
     numbers = {name: place for place, name in enumerate(problems)}
     points = _Points(traces)
-    begins = starts(traces)
+    begins = starts(traces).to_dict()
     standing = np.zeros(len(runs), dtype=np.int64)
     targets = np.zeros((len(runs), len(taus)), dtype=np.int64)
     kept: dict[int, tuple[Any, Any]] = {}

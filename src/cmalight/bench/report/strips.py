@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cmalight.bench.costs import slices_by_key
 from cmalight.bench.report.packing import drawn, packed
 from cmalight.bench.report.styles import OUTCOMES
 from cmalight.bench.summaries import UNCONTROLLED
-from cmalight.bench.traces import slices_by_key
 from cmalight.control import Outcome
 
 if TYPE_CHECKING:
@@ -58,9 +58,10 @@ def strip_data(
     room = np.cumsum([len(strip[1]) for strip in everything]) <= _MOST_CELLS
     kept = [strip for strip, fits in zip(everything, room, strict=True) if fits]
     rows = [strip[0] for strip in kept]
+    of_row = [(str(runs["family"].iat[row]), str(runs["label"].iat[row])) for row in rows]
     return {
-        "family": packed([families[runs["family"].iat[row]] for row in rows]),
-        "solver": packed([numbers[runs["label"].iat[row]] for row in rows]),
+        "family": packed([families[family] for family, _ in of_row]),
+        "solver": packed([numbers[label] for _, label in of_row]),
         "seed": [int(seeds[row]) for row in rows],
         "epochs": packed([strip[3] for strip in kept]),
         "first": packed(np.concatenate([[0], np.cumsum([len(strip[1]) for strip in kept])]).astype(np.int64)),

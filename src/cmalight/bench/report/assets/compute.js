@@ -1,4 +1,4 @@
-// The numbers: the same definitions as cmalight.bench.profiles and cmalight.bench.traces, for the solvers that are shown.
+// The numbers: the same definitions as cmalight.bench.profiles and cmalight.bench.costs, for the solvers that are shown.
 "use strict";
 const compute = (() => {
   const TYPES = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, f4: Float32Array };

@@ -80,7 +80,8 @@ def solution_costs(
     order = [one for one in found.labels.solvers if one in table.columns]
     problems = pandas.unique(runs["problem"])
     table = table.reindex(index=pandas.Index(problems, name="problem"), columns=pandas.Index(order, name="solver"))
-    return table.dropna() if complete else table
+    chosen: pandas.DataFrame = table.dropna() if complete else table
+    return chosen
 
 
 def _chosen(labels: Labelled, solvers: Collection[str] | None) -> pandas.DataFrame:
@@ -89,7 +90,8 @@ def _chosen(labels: Labelled, solvers: Collection[str] | None) -> pandas.DataFra
     for name in solvers:
         if name not in labels.solvers:
             raise ValueError(unknown_name("solver", name, labels.solvers))
-    return labels.runs[labels.runs["label"].isin(list(solvers))]
+    chosen: pandas.DataFrame = labels.runs[labels.runs["label"].isin(list(solvers))]
+    return chosen
 
 
 def _targets(found: Traces, runs: pandas.DataFrame, tau: float) -> pandas.DataFrame:
@@ -101,12 +103,14 @@ def _targets(found: Traces, runs: pandas.DataFrame, tau: float) -> pandas.DataFr
     start = starts(found)
     targets = lowest + tau * (start.reindex(lowest.index) - lowest)
     by_key = runs.set_index("key")["problem"].map(targets)
-    return by_key.rename("target").to_frame()
+    table: pandas.DataFrame = by_key.rename("target").to_frame()
+    return table
 
 
 def starts(found: Traces) -> pandas.Series[float]:
     """f(w0) by problem. All solvers of a problem start from the same weights; of rounding differences the largest."""
-    return found.runs[found.runs["status"] == "done"].groupby("problem")["initial_loss"].max()
+    losses: pandas.Series[float] = found.runs[found.runs["status"] == "done"].groupby("problem")["initial_loss"].max()
+    return losses
 
 
 def _points(runs: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.DataFrame:
@@ -136,7 +140,9 @@ def _points(runs: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.DataFram
     numbers = {name: "float64" for name in _POINT_COLUMNS if name != "key"}
     points = pandas.concat([part.astype({**numbers, "place": "int64", "key": "object"}) for part in parts])
     points = points[np.isfinite(points["loss"].to_numpy())]
-    return points.sort_values(["key", "place"], kind="stable")[_POINT_COLUMNS].reset_index(drop=True)
+    points = points.sort_values(["key", "place"], kind="stable")
+    ordered: pandas.DataFrame = points[_POINT_COLUMNS].reset_index(drop=True)
+    return ordered
 
 
 def slices_by_key(frame: pandas.DataFrame) -> dict[str, slice]:
@@ -152,4 +158,5 @@ def slices_by_key(frame: pandas.DataFrame) -> dict[str, slice]:
 def _improvements(points: pandas.DataFrame) -> pandas.DataFrame:
     lowest = points.groupby("key", sort=False)["loss"].cummin()
     before = lowest.groupby(points["key"], sort=False).shift(1)
-    return points[~(points["loss"] >= before)].reset_index(drop=True)
+    lower: pandas.DataFrame = points[~(points["loss"] >= before)].reset_index(drop=True)
+    return lower
