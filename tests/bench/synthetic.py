@@ -4,7 +4,7 @@ import hashlib
 import json
 
 from cmalight.bench.measuring import COLUMNS
-from cmalight.bench.results import write_result
+from cmalight.bench.results import runs_folder, write_result
 from cmalight.bench.spec import Solver
 
 RULES = {
@@ -113,6 +113,7 @@ def run(
 
 
 def write(folder, runs):
+    runs_folder(folder).mkdir(parents=True)
     for content in runs:
         write_result(folder, content["key"], content)
     return folder

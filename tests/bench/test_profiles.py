@@ -91,8 +91,16 @@ def test_areas_by_hand():
         profile_area(frame([[1, 2]]), limit=1)
 
 
+def one_drawn(counter, problems):
+    """The hash in plain whole numbers."""
+    x = counter * 0x9E3779B9 % 2**32
+    x = (x ^ x >> 16) * 0x85EBCA6B % 2**32
+    x = (x ^ x >> 13) * 0xC2B2AE35 % 2**32
+    return (x ^ x >> 16) * problems // 2**32
+
+
 def test_resamples_are_the_same_everywhere_and_draw_every_problem_alike():
-    assert resampled(7, 2).tolist() == [[0, 2, 2, 1, 2, 2, 6], [6, 3, 2, 0, 3, 5, 4]]
+    assert resampled(7, 3).reshape(-1).tolist() == [one_drawn(counter, 7) for counter in range(21)]
     counts = np.bincount(resampled(20, 5000).reshape(-1), minlength=20)
     assert counts.min() > 4700
     assert counts.max() < 5300

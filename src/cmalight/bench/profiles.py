@@ -45,7 +45,8 @@ def ratios(costs: pandas.DataFrame) -> pandas.DataFrame:
     best = values.min(axis=1, keepdims=True) if values.size else np.ones((len(values), 1))
     found = np.full(values.shape, np.inf)
     solved = np.isfinite(values) & (best > 0)
-    np.divide(values, best, out=found, where=solved)
+    with np.errstate(over="ignore"):
+        np.divide(values, best, out=found, where=solved)
     found[(values == 0) & (best == 0)] = 1.0
     table: pandas.DataFrame = pandas.DataFrame(found, index=checked.index, columns=checked.columns)
     return table
