@@ -65,7 +65,7 @@ def test_costs_of_zero_are_tied_and_leave_all_others_infinitely_behind():
 
 @pytest.mark.parametrize("wrong", [math.nan, -1.0])
 def test_what_is_no_cost_is_refused_and_named(wrong):
-    with pytest.raises(ValueError, match="the cost of 'b' on 'p1' is .*expected 0 or more"):
+    with pytest.raises(ValueError, match=r"the cost of 'b' on 'p1' is .*expected 0 or more"):
         performance_profile(frame([[1, 2], [1, wrong]]))
 
 
@@ -84,7 +84,9 @@ def test_a_data_profile_by_hand():
 
 def test_areas_by_hand():
     areas = profile_area(frame([[1, 10], [1, 1000], [1, INF]]), limit=100)
-    assert areas["area"].to_dict() == pytest.approx({"a": 1, "b": 0.5 / 3})  # a factor of 10 is half of 100 on a log scale
+    assert areas["area"].to_dict() == pytest.approx(
+        {"a": 1, "b": 0.5 / 3}
+    )  # a factor of 10 is half of 100 on a log scale
     assert areas.loc["a", ["low", "high"]].tolist() == [1, 1]
     assert 0 <= areas.loc["b", "low"] < areas.loc["b", "area"] < areas.loc["b", "high"] <= 0.5
     with pytest.raises(ValueError, match="Invalid limit value: 1"):

@@ -1,7 +1,6 @@
 """What the command writes, of whole folders and of partial ones."""
 
 import csv
-import importlib.util
 import json
 import math
 import re
@@ -10,11 +9,13 @@ import pytest
 from click.testing import CliRunner
 
 from cmalight import bench
-from cmalight.bench.report.content import TAUS, page_data, read_study
-from cmalight.bench.report.figures import plain, slug
+from cmalight.bench.report.content import TAUS, page_data, read_study, tables
+from cmalight.bench.report.figures import plain, planned_figures, slug
 from cmalight.bench.report.packing import embedded_json
+from cmalight.bench.report.page import page
 from cmalight.bench.report.styles import styles
 from cmalight.bench.sizes import size_groups, size_of
+from cmalight.bench.tables import to_latex
 from cmalight.cli import command
 from tests.bench.synthetic import run, write
 
@@ -65,9 +66,9 @@ def test_the_report_is_a_page_with_figures_and_tables(tmp_path):
             f"control-1-covtype-1x5.{kind}",
         } <= figures
     assert (report / "figures" / "areas.pdf").read_bytes().startswith(b"%PDF")
-    tables = {path.name for path in (report / "tables").iterdir()}
+    written = {path.name for path in (report / "tables").iterdir()}
     names = ("solvers", "results", "areas", "wins-0.1", "wins-0.01", "wins-0.0001")
-    assert tables == {f"{name}.{kind}" for name in names for kind in ("csv", "md", "tex")}
+    assert written == {f"{name}.{kind}" for name in names for kind in ("csv", "md", "tex")}
     with (report / "tables" / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 6
@@ -86,7 +87,7 @@ def test_the_figures_can_be_put_elsewhere(tmp_path):
 
 def test_the_page_needs_no_network(tmp_path):
     folder = write(tmp_path / "results", study(("adam",), (0,), ("bikes",)))
-    text = bench.write_report(folder).read_text()
+    text = page(page_data(read_study(folder)))
     assert text.count("plotly.js v") == 1  # embedded once
     assert not re.search(r"<(script|link|img)[^>]+(src|href)=[\"']?(https?:)?//", text)
     assert "default-src 'none'" in text
@@ -111,10 +112,18 @@ def test_the_page_needs_no_network(tmp_path):
     ],
 )
 def test_partial_folders_have_a_report_that_says_so(tmp_path, runs, said):
-    folder = write(tmp_path / "results", runs())
-    assert invoke("bench", "report", folder).exit_code == 0
-    notes = " ".join(embedded(folder / "report")["notes"])
+    found = read_study(write(tmp_path / "results", runs()))
+    notes = " ".join(json.loads(embedded_json(page_data(found)))["notes"])
     assert said is None or said in notes
+    assert all(to_latex(table) for table in tables(found))
+    drawn = [make() for _, make in planned_figures(found)]
+    assert len(drawn) >= 5
+
+
+def test_a_folder_of_failures_has_a_report_too(tmp_path):
+    folder = write(tmp_path / "results", [run(name, [0.1], status="failed", error=NASTY) for name in "ab"])
+    assert invoke("bench", "report", folder).exit_code == 0
+    assert embedded(folder / "report")["failures"][0][3] == NASTY
 
 
 def test_runs_that_the_spec_has_and_the_folder_has_not_are_counted(tmp_path):
@@ -124,7 +133,7 @@ def test_runs_that_the_spec_has_and_the_folder_has_not_are_counted(tmp_path):
     next((tmp_path / "runs").iterdir()).unlink()
     data = page_data(read_study(tmp_path))
     assert "1 runs of the spec have no result yet" in " ".join(data["notes"])
-    assert data["spec"][0]["datasets"] == ["diabetes"]
+    assert data["spec"][0]["datasets"] == ("diabetes",)
     assert dict(data["facts"])["batch size"] == "128"
 
 
@@ -159,14 +168,13 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     done = invoke("bench", "report", folder, "--out", tmp_path / "file")
     assert done.exit_code == 2
-    assert str(tmp_path / "file") in done.output
+    assert f"{tmp_path / 'file'}: Not a directory" in done.output
 
 
 def test_names_cannot_leave_the_text_they_are_in(tmp_path):
     folder = write(tmp_path / "results", [run(NASTY, [0.1], dataset=NASTY, network="$x_1$ & {y}\u2028")])
     bench.write_report(folder)
-    page = (folder / "report" / "index.html").read_text()
-    assert NASTY not in page
+    assert NASTY not in (folder / "report" / "index.html").read_text()
     assert embedded(folder / "report")["solvers"][0]["name"] == NASTY
     assert NASTY not in (folder / "report" / "tables" / "results.md").read_text()
     assert r"\textless{}script\textgreater{}" in (folder / "report" / "tables" / "results.tex").read_text()
@@ -214,7 +222,6 @@ def test_the_papers_tolerances_are_on_the_slider():
 def test_the_demo_ends_with_the_report(tmp_path):
     done = invoke("demo", "--out", tmp_path / "demo", "--quiet")
     assert done.exit_code == 0, done.output
-    page = tmp_path / "demo" / "report" / "index.html"
-    assert done.output.splitlines()[-1] == f"report: {page}"
-    assert len(embedded(page.parent)["problems"]["name"]) == 8
-    assert importlib.util.find_spec("plotly")
+    report = tmp_path / "demo" / "report"
+    assert done.output.splitlines()[-1] == f"report: {report / 'index.html'}"
+    assert len(embedded(report)["problems"]["name"]) == 8

@@ -7,6 +7,8 @@ write_report("results")        # what `cmalight bench report results` does
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 from cmalight.bench.report.content import page_data, read_study, tables
@@ -24,6 +26,7 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     Nothing is written before everything is made.
     """
     out = Path(folder) / "report" if out is None else Path(out)
+    _check_place(out)
     study = read_study(folder)
     contents: dict[Path, bytes] = {out / "index.html": page(page_data(study)).encode()}
     for table in tables(study):
@@ -35,3 +38,12 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
         place.mkdir(parents=True, exist_ok=True)
     write_all(contents)
     return out / "index.html"
+
+
+def _check_place(out: Path) -> None:
+    """Finds out before the work what would make the writing fail after it."""
+    place = next(one for one in (out, *out.resolve().parents) if one.exists())
+    if not place.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
+    if not os.access(place, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))

@@ -54,7 +54,7 @@ def figure_files(study: Study) -> Iterator[tuple[str, bytes]]:
         from matplotlib import rc_context
     except ImportError as missing:
         raise ImportError('figures need matplotlib: pip install "cmalight[bench]"') from missing
-    for name, make in _figures(study):
+    for name, make in planned_figures(study):
         with rc_context(_LOOK):  # type: ignore[arg-type]
             figure = make()
             for kind in ("pdf", "png"):
@@ -71,7 +71,8 @@ def _saved(figure: Figure, kind: str) -> bytes:
     return content.getvalue()
 
 
-def _figures(study: Study) -> Iterator[tuple[str, Callable[[], Figure]]]:
+def planned_figures(study: Study) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    """The names of the figures, and how each is drawn."""
     if box_data(study):
         yield "figure1-evaluations-and-acceptance", lambda: control_figure(study)
     for number, tau in enumerate(PAPER_TAUS, start=2):
