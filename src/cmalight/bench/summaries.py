@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from cmalight.bench.tables import Column, Table
 if TYPE_CHECKING:
     import pandas
 
+Costs = Mapping[float, "pandas.DataFrame"]
 PAPER_TAUS = (1e-1, 1e-2, 1e-4)
 ACCEPTED, UNCONTROLLED = "accepted", "uncontrolled"
 _NO_CONTROL = (UNCONTROLLED, "no_step")
@@ -50,9 +51,15 @@ def tau_text(tau: float) -> str:
     return f"{tau:g}" if tau >= 1e-3 else f"{tau:.2g}"
 
 
-def problem_table(traces: Traces, figures: pandas.DataFrame, taus: Sequence[float] = PAPER_TAUS) -> Table:
+def costs_at(traces: Traces, taus: Sequence[float] = PAPER_TAUS) -> Costs:
+    """Training seconds to each tau, NaN where a problem has no result of a solver: what the tables below take."""
+    return {tau: solution_costs(traces, tau, complete=False) for tau in taus}
+
+
+def problem_table(traces: Traces, figures: pandas.DataFrame, of_tau: Costs) -> Table:
     """A row a data set, network and solver; medians over the seeds."""
-    costs = [_by_key(traces, tau) for tau in taus]
+    taus = list(of_tau)
+    costs = [_by_key(traces, table) for table in of_tau.values()]
     runs = traces.runs.assign(
         **{f"cost{at}": traces.runs["key"].map(cost) for at, cost in enumerate(costs)},
         per_epoch=traces.runs["key"].map(figures["per_epoch"]),
@@ -90,9 +97,10 @@ def problem_table(traces: Traces, figures: pandas.DataFrame, taus: Sequence[floa
     return Table("results", caption, columns, tuple(rows), group=2)
 
 
-def solver_table(traces: Traces, figures: pandas.DataFrame, taus: Sequence[float] = PAPER_TAUS) -> Table:
+def solver_table(traces: Traces, figures: pandas.DataFrame, of_tau: Costs) -> Table:
     """A row a solver, over all problems that all solvers have a result of."""
-    costs = [solution_costs(traces, tau) for tau in taus]
+    taus = list(of_tau)
+    costs = [table.dropna() for table in of_tau.values()]
     rows: list[tuple[Any, ...]] = []
     for label in traces.labels.solvers:
         group = traces.runs[traces.runs["label"] == label]
@@ -118,13 +126,12 @@ def solver_table(traces: Traces, figures: pandas.DataFrame, taus: Sequence[float
     return Table("solvers", caption, columns, tuple(rows))
 
 
-def area_table(traces: Traces, groups: Iterable[tuple[str, set[str]]], taus: Sequence[float] = PAPER_TAUS) -> Table:
+def area_table(of_tau: Costs, groups: Iterable[tuple[str, set[str]]]) -> Table:
     """The area under the performance profiles by training time, group by group of problems."""
     rows: list[tuple[Any, ...]] = []
     for name, problems in groups:
-        for tau in taus:
-            costs = solution_costs(traces, tau)
-            areas = profile_area(costs[costs.index.isin(problems)])
+        for tau, costs in of_tau.items():
+            areas = profile_area(costs[costs.index.isin(problems)].dropna())
             rows += [(name, tau_text(tau), label, *map(float, cells)) for label, *cells in areas.itertuples()]
     columns = (
         Column("problems", is_text=True),
@@ -138,8 +145,8 @@ def area_table(traces: Traces, groups: Iterable[tuple[str, set[str]]], taus: Seq
     return Table("areas", caption, columns, tuple(rows), group=2)
 
 
-def wins_table(traces: Traces, tau: float) -> Table:
-    costs = solution_costs(traces, tau)
+def wins_table(of_tau: Costs, tau: float) -> Table:
+    costs = of_tau[tau].dropna()
     wins = pairwise_wins(costs)
     rows: tuple[tuple[Any, ...], ...] = tuple((str(label), *map(int, cells)) for label, *cells in wins.itertuples())
     columns = (Column("wins of", is_text=True), *(Column(f"over {label}") for label in wins.columns))
@@ -153,9 +160,9 @@ def status_text(statuses: Iterable[str]) -> str:
     return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.most_common())
 
 
-def _by_key(traces: Traces, tau: float) -> pandas.Series[float]:
-    """The cost in seconds of every run, also on problems that not all solvers have a result of."""
-    costs = solution_costs(traces, tau, complete=False).stack().rename("cost").reset_index()
+def _by_key(traces: Traces, table: pandas.DataFrame) -> pandas.Series[float]:
+    """The cost of every run, also on problems that not all solvers have a result of."""
+    costs = table.stack().rename("cost").reset_index()
     merged = traces.runs.merge(costs, left_on=["problem", "label"], right_on=["problem", "solver"], how="left")
     found: pandas.Series[float] = merged.set_index("key")["cost"]
     return found

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 # The slider's: four a decade, the paper's three among them.
 TAUS = tuple(float(f"{10 ** (-quarter / 4):.6g}") for quarter in range(1, 25))
-_CURVE_NUMBERS = 420_000
-_FEWEST_PLACES, _MOST_PLACES = 20, 120
+_MANY_RUNS = 3_000
+_CURVE_NUMBERS = 360_000
+_FEWEST_PLACES, _MOST_PLACES = 16, 120
 _MOST_DOTS = 60
 
 
@@ -42,6 +43,7 @@ class Study:
     results: Results
     traces: Traces
     figures: pandas.DataFrame
+    costs: summaries.Costs
     groups: list[tuple[str, set[str]]]
 
     @property
@@ -67,17 +69,18 @@ def read_study(folder: str | Path) -> Study:
         raise ValueError(f"{folder} has no results yet: `cmalight bench run SPEC --out {folder}` makes some")
     found = traces(results)
     figures = summaries.control_figures(found.runs, results.epochs)
-    return Study(Path(folder), results, found, figures, size_groups(found.runs))
+    costs = summaries.costs_at(found)
+    return Study(Path(folder), results, found, figures, costs, size_groups(found.runs))
 
 
 def tables(study: Study) -> list[Table]:
     """Every table that is written to files."""
     found, figures = study.traces, study.figures
     return [
-        summaries.solver_table(found, figures),
-        summaries.problem_table(found, figures),
-        summaries.area_table(found, study.groups),
-        *(summaries.wins_table(found, tau) for tau in summaries.PAPER_TAUS),
+        summaries.solver_table(found, figures, study.costs),
+        summaries.problem_table(found, figures, study.costs),
+        summaries.area_table(study.costs, study.groups),
+        *(summaries.wins_table(study.costs, tau) for tau in study.costs),
     ]
 
 
@@ -87,6 +90,7 @@ def page_data(study: Study) -> dict[str, Any]:
     problems = list(dict.fromkeys(runs["problem"]))
     family_of = dict(zip(runs["problem"], runs["family"], strict=True))
     places = {name: place for place, name in enumerate(study.families)}
+    taus = slider(len(runs))
     spec, trouble = about.spec_text(study.folder)
     return {
         "title": _title(spec, study.folder),
@@ -99,12 +103,12 @@ def page_data(study: Study) -> dict[str, Any]:
             {"name": name, "member": packed([int(one in members) for one in problems])}
             for name, members in study.groups
         ],
-        "taus": TAUS,
-        "paperTaus": [TAUS.index(tau) for tau in summaries.PAPER_TAUS],
+        "taus": taus,
+        "paperTaus": [taus.index(tau) for tau in summaries.PAPER_TAUS],
         "measures": MEASURES,
         "evaluationInEpochs": EVALUATION_IN_EPOCHS,
         "area": {"limit": AREA_LIMIT, "resamples": RESAMPLES, "level": LEVEL},
-        "solving": solving_data(study.traces, TAUS),
+        "solving": solving_data(study.traces, taus),
         "curves": _curves(study),
         "strips": strip_data(study.traces.runs, study.results.epochs, places, solvers),
         "outcomes": outcome_legend(),
@@ -118,6 +122,11 @@ def page_data(study: Study) -> dict[str, Any]:
         "spec": spec,
         "specTrouble": trouble,
     }
+
+
+def slider(runs: int) -> tuple[float, ...]:
+    """The tolerances of the slider; of many runs every second, for the size of the page."""
+    return TAUS if runs <= _MANY_RUNS else TAUS[1::2]
 
 
 def box_data(study: Study) -> list[dict[str, Any]]:
@@ -184,7 +193,7 @@ def _curves(study: Study) -> dict[str, Any]:
 
 def _table(study: Study, places: dict[str, int]) -> list[list[Any]]:
     """Family, solver, and the figures that do not depend on which solvers are shown."""
-    full = summaries.problem_table(study.traces, study.figures, ())
+    full = summaries.problem_table(study.traces, study.figures, {})
     solvers: Sequence[str] = study.traces.labels.solvers
     numbers = {name: place for place, name in enumerate(solvers)}
     return [

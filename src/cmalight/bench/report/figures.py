@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cmalight.bench.costs import solution_costs
 from cmalight.bench.curves import Axis, Bundles, Value, fractions
 from cmalight.bench.profiles import data_profile, performance_profile, profile_area
 from cmalight.bench.report.content import Study, box_data
@@ -104,7 +103,7 @@ def slug(name: str) -> str:
 
 def profile_figure(study: Study, tau: float) -> Figure:
     """Performance profiles by training time: Figures 2 to 4 of the paper."""
-    costs = solution_costs(study.traces, tau)
+    costs = study.costs[tau].dropna()
     groups = study.groups if len(study.groups) == 1 else study.groups[:-1]
     figure, places = _panels(len(groups))
     looks = styles(study.traces.labels.solvers)
@@ -129,7 +128,7 @@ def data_profile_figure(study: Study) -> Figure:
     figure, places = _panels(len(PAPER_TAUS))
     looks = styles(study.traces.labels.solvers)
     for axes, tau in zip(places, PAPER_TAUS, strict=True):
-        costs = solution_costs(study.traces, tau)
+        costs = study.costs[tau].dropna()
         profile = data_profile(costs)
         end = max(float(profile.index[-1]) * 1.04, 1e-9)
         for solver in costs.columns:
@@ -148,7 +147,7 @@ def area_figure(study: Study) -> Figure:
     figure, places = _panels(len(PAPER_TAUS), height=1.3 + 0.2 * len(solvers))
     looks = styles(solvers)
     for axes, tau in zip(places, PAPER_TAUS, strict=True):
-        areas = profile_area(solution_costs(study.traces, tau))
+        areas = profile_area(study.costs[tau].dropna())
         for row, (solver, area, low, high) in enumerate(areas.itertuples()):
             if not math.isnan(area):
                 error = [[area - low], [high - area]]

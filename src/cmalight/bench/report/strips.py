@@ -15,7 +15,7 @@ from cmalight.control import Outcome
 if TYPE_CHECKING:
     import pandas
 
-_MOST_CELLS, _MOST_CELLS_OF_A_RUN = 200_000, 400
+_MOST_CELLS, _MOST_CELLS_OF_A_RUN = 120_000, 400
 _CODES = {name: place for place, name in enumerate(OUTCOMES)}
 
 

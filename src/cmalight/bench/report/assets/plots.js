@@ -8,10 +8,10 @@ const plots = (() => {
   const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
   function layout(x, y, more = {}) {
-    const axis = { gridcolor: GRID, linecolor: "#b9c0cc", zeroline: false, ticks: "outside", tickcolor: "#b9c0cc", automargin: true };
-    for (const one of [x, y]) if (one.title) one.title = { ...one.title, font: { size: 13 } };
+    const axis = { gridcolor: GRID, linecolor: "#b9c0cc", zeroline: false, ticks: "outside", tickcolor: "#b9c0cc" };
+    for (const one of [x, y]) if (one.title) one.title = { ...one.title, font: { size: 13 }, standoff: 8 };
     return {
-      margin: { l: 58, r: 14, t: 8, b: 46 },
+      margin: { l: 66, r: 14, t: 8, b: 46 },
       font: { family: "system-ui, Segoe UI, Roboto, Helvetica Neue, Arial, sans-serif", size: 13, color: INK },
       paper_bgcolor: "#ffffff", plot_bgcolor: "#ffffff", showlegend: false, hovermode: "closest",
       hoverlabel: { namelength: -1 },
@@ -66,14 +66,16 @@ const plots = (() => {
   function areas(element, rows, why) {
     const shown = rows.slice().reverse();
     const traces = shown.map((row) => ({
-      type: "scatter", mode: "markers", name: plain(row.solver.name), x: [row.area], y: [plain(row.solver.name)],
+      type: "scatter", mode: "markers", name: plain(row.solver.name), x: [row.area], y: [shown.indexOf(row)],
       marker: { color: row.solver.colour, size: 10 },
       error_x: { type: "data", symmetric: false, array: [row.high - row.area], arrayminus: [row.area - row.low], color: row.solver.colour, thickness: 2, width: 5 },
       hovertemplate: `%{x:.3f}  (${row.low.toFixed(3)} to ${row.high.toFixed(3)})`,
     }));
     element.style.height = `${70 + 30 * Math.max(rows.length, 3)}px`;
     const x = { range: [-0.02, 1.02], title: { text: "area (1: always the best)" } };
-    show(element, traces, layout(x, { gridcolor: "#ffffff", ticks: "", type: "category" }), why);
+    const label = fitted(element, shown.map((row) => [row.solver.name, ""]));
+    const y = { showgrid: false, ticks: "", range: [-0.5, shown.length - 0.5], tickvals: shown.map((_, at) => at), ticktext: label.texts, tickfont: label.font };
+    show(element, traces, layout(x, y, { margin: label.margin }), why);
   }
 
   function boxes(element, rows, field, percent, why) {
@@ -84,7 +86,7 @@ const plots = (() => {
       line: { color: solver.colour, width: 2 }, fillcolor: `${solver.colour}33`, marker: { color: solver.colour, size: 4 }, width: 0.5,
     }));
     const y = percent ? { tickformat: ".0%", rangemode: "tozero", title: { text: "accepted epochs" } } : { rangemode: "tozero", title: { text: "evaluations / epoch" } };
-    show(element, traces, layout({ type: "category" }, y), why);
+    show(element, traces, layout({ type: "category", automargin: true }, y), why);
   }
 
   function curves(element, rows, { unit, title, log, logX }, why) {
@@ -105,6 +107,15 @@ const plots = (() => {
     show(element, traces, figure, why);
   }
 
+  // Names beside an axis: short enough for the window, with a margin that holds them.
+  function fitted(element, names) {
+    const size = element.clientWidth < 350 ? 9.5 : 12, width = 0.58 * size;
+    const most = Math.max(14, Math.floor((0.4 * element.clientWidth) / width));
+    const texts = names.map(([name, end]) => (name.length + end.length > most ? `${name.slice(0, most - end.length - 1)}…${end}` : name + end));
+    const longest = Math.max(0, ...texts.map((text) => text.length));
+    return { texts: texts.map(plain), font: { size }, margin: { l: Math.max(66, 16 + width * longest), r: 14, t: 8, b: 46 } };
+  }
+
   function strips(element, rows, outcomes, why) {
     const names = rows.map((row) => plain(`${row.solver.name}, seed ${row.seed}`));
     const edge = (row) => Array.from({ length: row.codes.length + 1 }, (_, i) => (i * row.epochs) / row.codes.length);
@@ -118,11 +129,11 @@ const plots = (() => {
     }));
     element.style.height = `${230 + 24 * rows.length}px`;
     const share = rows.length ? (24 * rows.length) / (170 + 24 * rows.length) : 0.3;
-    const narrow = element.clientWidth < 600;
+    const label = fitted(element, rows.map((row) => [row.solver.name, `, seed ${row.seed}`]));
     const figure = layout(
       { title: { text: "epoch" }, anchor: "y2", rangemode: "tozero" },
       { type: "log", exponentformat: "power", title: { text: "step size ζ" }, domain: [Math.min(share + 0.06, 0.9), 1] },
-      { yaxis2: { domain: [0, share], range: [rows.length - 0.5, -0.5], tickvals: names.map((_, at) => at), ticktext: names, ticks: "", zeroline: false, automargin: true, tickfont: { size: narrow ? 9 : 12 }, showgrid: false } },
+      { margin: label.margin, yaxis2: { domain: [0, share], range: [rows.length - 0.5, -0.5], tickvals: names.map((_, at) => at), ticktext: label.texts, ticks: "", zeroline: false, tickfont: label.font, showgrid: false } },
     );
     show(element, traces, figure, why);
   }
