@@ -8,6 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from cmalight import bench
+from cmalight.bench import profiles, sizes
+from cmalight.bench.report import content, strips
 from cmalight.bench.report.content import page_data, read_study, slider, tables
 from cmalight.bench.report.figures import plain, planned_figures, slug
 from cmalight.bench.report.packing import embedded_json
@@ -16,6 +18,7 @@ from cmalight.bench.report.styles import styles
 from cmalight.bench.sizes import size_groups, size_of
 from cmalight.bench.tables import to_latex
 from cmalight.cli import command
+from tests.bench.common import ROOT
 from tests.bench.synthetic import run, write
 
 NASTY = "<script>alert(1)</script>"
@@ -138,8 +141,8 @@ def test_runs_that_the_spec_has_and_the_folder_has_not_are_counted(tmp_path):
 
 def test_runs_that_shared_a_machine_are_warned_about(tmp_path):
     runs = study(("adam", "cma"), (0,), ("bikes",))
-    for content in runs:
-        content.update(started=0.0, finished=10.0)
+    for one in runs:
+        one.update(started=0.0, finished=10.0)
     notes = page_data(read_study(write(tmp_path, runs)))["notes"]
     assert any("2 of 2 runs shared their machine" in note for note in notes)
 
@@ -216,6 +219,30 @@ def test_the_papers_tolerances_are_on_the_slider():
     for runs in (10, 10_000):
         assert {1e-1, 1e-2, 1e-4} <= set(slider(runs))
         assert all(0 < tau < 1 for tau in slider(runs))
+
+
+def test_the_pages_example_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "results", study())
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "report.md").read_text(), re.DOTALL)
+    names = {}
+    exec(example, names)
+    assert list(names["profile"].columns) == ["cmalight", "cma"]
+
+
+def test_the_documented_limits_are_those_of_the_code():
+    text = (ROOT / "docs" / "report.md").read_text()
+    for said in (
+        f"from 1 to {profiles.AREA_LIMIT:g}",
+        f"{profiles.LEVEL:.0%}".replace("%", " %"),
+        f"{profiles.RESAMPLES} bootstrap resamples",
+        f"{sizes._BIG_ROWS:,} training rows",
+        f"{strips._MOST_CELLS:,} cells",
+        f"{strips._MOST_CELLS_OF_A_RUN} epochs share",
+        f"above {content._MANY_RUNS:,} runs",
+        f"{content._FEWEST_PLACES} to {content._MOST_PLACES} places",
+    ):
+        assert said in text, said
 
 
 @pytest.mark.slow

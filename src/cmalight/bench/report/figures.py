@@ -236,7 +236,9 @@ def _curves(study: Study, family: str, kinds: Sequence[tuple[Value, Axis]], bund
 
 
 def _value_axis(axes: Axes, value: Value) -> None:
-    """Losses on a logarithmic scale where all are positive, labelled at powers of ten where there are some."""
+    """Losses on a logarithmic scale where all are positive, labelled at 1, 2 and 5 where powers of ten are few."""
+    from matplotlib.ticker import LogLocator
+
     if value == "test_accuracy":
         axes.yaxis.set_major_formatter("{x:.0%}")
         return
@@ -245,8 +247,10 @@ def _value_axis(axes: Axes, value: Value) -> None:
     heights = heights[np.isfinite(heights)]
     if len(heights) and heights.min() > 0:
         axes.set_yscale("log")
-        if heights.max() > 10 * heights.min():
-            axes.yaxis.set_minor_formatter("")
+        if heights.max() < 1000 * heights.min():
+            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("")
 
 
 def strip_figure(study: Study, family: str, rows: Any, found: Sequence[Any]) -> Figure:
@@ -268,7 +272,7 @@ def strip_figure(study: Study, family: str, rows: Any, found: Sequence[Any]) -> 
         label = rows["label"].iat[row]
         edges = [place * count / len(codes) for place in range(len(codes) + 1)]
         top.step(edges[:-1], steps, where="post", color=looks[label].colour, linewidth=1.2)
-        below.pcolormesh(edges, [at - 0.4, at + 0.4], [codes], cmap=colours, norm=norm, rasterized=False)
+        below.pcolormesh(edges, [at - 0.4, at + 0.4], [codes], cmap=colours, norm=norm, edgecolors="face", lw=0.2)
         labels.append(plain(f"{label}, seed {rows['seed'].iat[row]}"))
         used |= {int(code) for code in codes}
     top.set_yscale("log")

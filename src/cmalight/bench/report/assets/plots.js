@@ -102,7 +102,7 @@ const plots = (() => {
     }
     const heights = traces.flatMap((trace) => trace.y).filter((one) => one > 0);
     const decades = Math.log10(Math.max(...heights) / Math.min(...heights));
-    const y = log ? { type: "log", exponentformat: "power", dtick: decades > 1 ? 1 : "D2" } : { tickformat: ".0%" };
+    const y = log ? { type: "log", exponentformat: "power", dtick: decades > 3 ? 1 : "D2" } : { tickformat: ".0%" };
     const figure = layout({ title: { text: unit }, type: logX ? "log" : "linear", exponentformat: "power", rangemode: "tozero" }, { ...y, title: { text: title } });
     show(element, traces, figure, why);
   }
@@ -129,10 +129,12 @@ const plots = (() => {
     }));
     element.style.height = `${230 + 24 * rows.length}px`;
     const share = rows.length ? (24 * rows.length) / (170 + 24 * rows.length) : 0.3;
+    const sizes = rows.flatMap((row) => Array.from(row.steps)).filter((one) => one > 0);
+    const decades = Math.log10(Math.max(...sizes) / Math.min(...sizes));
     const label = fitted(element, rows.map((row) => [row.solver.name, `, seed ${row.seed}`]));
     const figure = layout(
       { title: { text: "epoch" }, anchor: "y2", rangemode: "tozero" },
-      { type: "log", exponentformat: "power", title: { text: "step size ζ" }, domain: [Math.min(share + 0.06, 0.9), 1] },
+      { type: "log", exponentformat: "power", dtick: decades > 3 ? undefined : "D2", title: { text: "step size ζ" }, domain: [Math.min(share + 0.06, 0.9), 1] },
       { margin: label.margin, yaxis2: { domain: [0, share], range: [rows.length - 0.5, -0.5], tickvals: names.map((_, at) => at), ticktext: label.texts, ticks: "", zeroline: false, tickfont: label.font, showgrid: false } },
     );
     show(element, traces, figure, why);
