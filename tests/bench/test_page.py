@@ -291,5 +291,5 @@ def test_a_name_with_markup_is_text(opened):
     assert NASTY in page.locator("#failures").inner_text()
     assert NASTY in page.locator("#wins-0").inner_text()
     labels = page.locator("#areas-0 .ytick text").all_text_contents()
-    assert NASTY in labels
+    assert any(label.startswith("<script>alert(1)") for label in labels)  # shortened to fit
     assert page.locator("#table b, #solvers b, #failures script").count() == 0

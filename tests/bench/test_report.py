@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from cmalight import bench
 from cmalight.bench import profiles, sizes
-from cmalight.bench.report import content, strips
+from cmalight.bench.report import content, figures, strips
 from cmalight.bench.report.content import page_data, read_study, slider, tables
 from cmalight.bench.report.figures import plain, planned_figures, slug
 from cmalight.bench.report.packing import embedded_json
@@ -240,6 +240,7 @@ def test_the_documented_limits_are_those_of_the_code():
         f"{strips._MOST_CELLS:,} cells",
         f"{strips._MOST_CELLS_OF_A_RUN} epochs share",
         f"above {content._MANY_RUNS:,} runs",
+        f"first {('', 'one', 'two', 'three', 'four', 'five', 'six')[figures.MOST_FAMILIES]} pairs",
         f"{content._FEWEST_PLACES} to {content._MOST_PLACES} places",
     ):
         assert said in text, said

@@ -17,15 +17,13 @@ _RULES = ("time_limit", "max_epochs", "batch_size", "order", "measure_every", "t
 class Labelled:
     """Runs with the columns `label` (solver), `net`, `family` and `problem`; a problem has a solver once.
 
+    solvers: labels, in the order in which they began
     left_out: runs of a problem and a solver that are there more than once; the last to finish is kept
     """
 
     runs: pandas.DataFrame
+    solvers: list[str]
     left_out: int
-
-    @property
-    def solvers(self) -> list[str]:
-        return list(dict.fromkeys(self.runs.sort_values(["started", "label"], kind="stable")["label"]))
 
 
 def labelled(runs: pandas.DataFrame) -> Labelled:
@@ -38,7 +36,8 @@ def labelled(runs: pandas.DataFrame) -> Labelled:
     runs["problem"] = runs["family"] + " · seed " + runs["seed"].astype(str)
     kept = runs.sort_values("finished", kind="stable").drop_duplicates(["problem", "label"], keep="last")
     order = ["dataset", "net", "variant", "seed", "started"]
-    return Labelled(kept.sort_values(order, kind="stable").reset_index(drop=True), len(runs) - len(kept))
+    solvers = list(dict.fromkeys(kept.sort_values(["started", "label"], kind="stable")["label"]))
+    return Labelled(kept.sort_values(order, kind="stable").reset_index(drop=True), solvers, len(runs) - len(kept))
 
 
 def _distinct(runs: pandas.DataFrame, options: str) -> set[str]:

@@ -60,27 +60,19 @@ def problem_table(traces: Traces, figures: pandas.DataFrame, of_tau: Costs) -> T
     """A row a data set, network and solver; medians over the seeds."""
     taus = list(of_tau)
     costs = [_by_key(traces, table) for table in of_tau.values()]
-    runs = traces.runs.assign(
-        **{f"cost{at}": traces.runs["key"].map(cost) for at, cost in enumerate(costs)},
-        per_epoch=traces.runs["key"].map(figures["per_epoch"]),
-        acceptance=traces.runs["key"].map(figures["acceptance"]),
-    )
+    runs = traces.runs
+    done = runs["status"] == "done"
+    final, best = (runs[name].where(done).to_numpy(dtype=np.float64) for name in ("final_loss", "best_loss"))
+    medians = [final, *(runs["key"].map(cost).to_numpy(dtype=np.float64) for cost in costs)]
+    medians += [runs["key"].map(figures[name]).to_numpy(dtype=np.float64) for name in ("per_epoch", "acceptance")]
+    statuses = runs["status"].to_numpy(dtype=object)
     order = {name: place for place, name in enumerate(traces.labels.solvers)}
     rows: list[tuple[Any, ...]] = []
-    for (dataset, net, variant, label), group in runs.groupby(["dataset", "net", "variant", "label"], sort=False):
-        done = group[group["status"] == "done"]
-        cells = (
-            str(dataset),
-            f"{net}{variant}",
-            str(label),
-            _median(done["final_loss"]),
-            float(done["best_loss"].min()) if len(done) else np.nan,
-            *(_median(group[f"cost{at}"]) for at in range(len(taus))),
-            _median(group["per_epoch"]),
-            _median(group["acceptance"]),
-            status_text(group["status"]),
-        )
-        rows.append(cells)
+    found: dict[Any, Any] = dict(runs.groupby(["dataset", "net", "variant", "label"]).indices)
+    for (dataset, net, variant, label), places in found.items():
+        loss, *others = (_median(column[places]) for column in medians)
+        lowest = float(np.fmin.reduce(best[places]))
+        rows.append((str(dataset), f"{net}{variant}", str(label), loss, lowest, *others, status_text(statuses[places])))
     rows.sort(key=lambda cells: (cells[0], cells[1], order[cells[2]]))
     columns = (
         Column("data set", is_text=True),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Curves and strips are drawn for so many pairs of data set and network.
-MOST_FAMILIES = 6
+MOST_FAMILIES = 4
 _MOST_STRIPS = 9
 _WIDTH, _HEIGHT = 7.0, 2.9
 _LINES: dict[str, Any] = {"solid": "-", "dash": (0, (5, 2)), "dot": (0, (1.2, 1.6)), "dashdot": (0, (5, 1.6, 1.2, 1.6))}
