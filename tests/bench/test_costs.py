@@ -174,6 +174,15 @@ def test_costs_equal_those_by_brute_force(runs, tau, measure, failed):
         assert found[name] == [pytest.approx(expected)]
 
 
+def test_columns_may_be_of_any_type_that_holds_their_numbers(tmp_path):
+    runs = [run("a", [0.5, 0.1], evaluations=[1, 2], outcomes=["accepted"] * 2), run("b", [0.1], status="failed")]
+    results = loaded(tmp_path, runs)
+    nullable = bench.Results(results.runs.convert_dtypes(), results.epochs.convert_dtypes())
+    assert costs(nullable, 0.1) == costs(results, 0.1) == {"a": [2], "b": [INF]}
+    figures = [control_figures(one.runs, one.epochs) for one in (results, nullable)]
+    pandas.testing.assert_frame_equal(*figures, check_index_type=False)
+
+
 def test_curves_are_medians_and_quartiles_over_the_seeds(tmp_path):
     runs = [run("a", [0.1 * (seed + 1)] * 2, seed=seed) for seed in range(5)]
     frame = curves(bench.traces(loaded(tmp_path, runs)), "data · 1x5")
@@ -203,4 +212,3 @@ def test_the_control_is_judged_by_evaluations_and_by_epochs_accepted_at_once(tmp
     figures = control_figures(results.runs, results.epochs)
     assert figures.loc[controlled["key"]].to_dict() == {"per_epoch": 0.75, "acceptance": 0.75}
     assert figures.drop(controlled["key"]).isna().all().all()
-    assert isinstance(figures, pandas.DataFrame)

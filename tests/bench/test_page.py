@@ -88,7 +88,7 @@ def opened(browser, address):
     """The page in a window of some width; whatever it complains of fails the test."""
     pages, complaints = [], []
 
-    def at_width(width=1280):
+    def at_width(width=1280, address=address):
         page = browser.new_page(viewport={"width": width, "height": 900})
         pages.append(page)
         page.on("console", lambda said: complaints.append(f"{said.type}: {said.text}"))
@@ -282,6 +282,26 @@ def test_the_page_fits_its_window(opened, width):
     slide(page, 3)
     page.locator("#solvers button >> nth=0").click()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        pytest.param(lambda: [run(name, [0.1], status="failed") for name in "ab"], id="all failed"),
+        pytest.param(lambda: [run("a", [])], id="one solver, no epochs"),
+        pytest.param(lambda: [run("a", [0.1]), run("b", [0.1], seed=1)], id="nothing in common"),
+        pytest.param(lambda: [run("a", [0.1], start=float("nan")), run("b", [0.0])], id="no start, a loss of zero"),
+    ],
+)
+def test_a_partial_folder_has_a_page_too(opened, tmp_path, runs):
+    found = read_study(write(tmp_path / "results", runs()))
+    (tmp_path / "index.html").write_text(page_of(page_data(found)), encoding="utf-8")
+    page = opened(400, (tmp_path / "index.html").as_uri())
+    assert page.locator("#warnings p").count() > 0 or found.traces.labels.solvers == ["a", "b"]
+    costs = bench.solution_costs(found.traces, 1e-2)
+    shown = drawn(page, "performance-0") if len(costs) else {}
+    assert set(shown) == (set(costs.columns) if len(costs) else set())
+    assert ("nothing to show" in page.locator("#performance-0").inner_text()) == (not len(costs))
 
 
 def test_a_name_with_markup_is_text(opened):

@@ -82,6 +82,8 @@ def _variants(runs: pandas.DataFrame) -> list[str]:
 
 
 def _rule_text(value: Any) -> str:
-    if value is None or value != value:  # NaN
+    import pandas
+
+    if pandas.isna(value):
         return "none"
     return f"{value:g}" if isinstance(value, int | float) else str(value)

@@ -38,8 +38,7 @@ def control_figures(runs: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.
     )
     shares = flags.groupby("key")[["accepted", "controlled"]].mean().reindex(runs["key"])
     controlled = shares["controlled"].to_numpy() > 0
-    count = runs["epochs"].to_numpy(dtype=np.float64)
-    spent = runs["evaluations"].to_numpy(dtype=np.float64)
+    count, spent = (runs[name].astype("float64").to_numpy() for name in ("epochs", "evaluations"))
     per_epoch = np.divide(spent, count, out=np.full(len(runs), np.nan), where=controlled & (count > 0))
     acceptance = np.where(controlled, shares["accepted"].to_numpy(), np.nan)
     columns = {"per_epoch": per_epoch, "acceptance": acceptance}
@@ -62,7 +61,7 @@ def problem_table(traces: Traces, figures: pandas.DataFrame, of_tau: Costs) -> T
     costs = [_by_key(traces, table) for table in of_tau.values()]
     runs = traces.runs
     done = runs["status"] == "done"
-    final, best = (runs[name].where(done).to_numpy(dtype=np.float64) for name in ("final_loss", "best_loss"))
+    final, best = (runs[name].where(done).astype("float64").to_numpy() for name in ("final_loss", "best_loss"))
     medians = [final, *(runs["key"].map(cost).to_numpy(dtype=np.float64) for cost in costs)]
     medians += [runs["key"].map(figures[name]).to_numpy(dtype=np.float64) for name in ("per_epoch", "acceptance")]
     statuses = runs["status"].to_numpy(dtype=object)

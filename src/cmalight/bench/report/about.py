@@ -49,7 +49,7 @@ def failures(runs: pandas.DataFrame) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def notes(results: Results, traces: Traces, planned: int | None) -> list[str]:
+def notes(results: Results, traces: Traces, left: int | None) -> list[str]:
     """Warnings, the first of them about times."""
     runs = traces.runs
     found = [note for note in results.notes if "share data set, network" not in note]
@@ -58,8 +58,8 @@ def notes(results: Results, traces: Traces, planned: int | None) -> list[str]:
             f"{traces.labels.left_out} runs are of a problem and a solver that are there more than once; of each, the "
             "last to finish is shown"
         )
-    if planned:
-        found.append(f"{planned} runs of the spec have no result yet: the report is of those that have")
+    if left:
+        found.append(f"{left} runs of the spec have no result yet: the report is of those that have")
     solvers = traces.labels.solvers
     counts = runs.groupby("problem")["label"].nunique()
     partial = int((counts < len(solvers)).sum())

@@ -36,7 +36,7 @@ def solving_data(traces: Traces, taus: Sequence[float]) -> dict[str, Any]:
     keys = runs["key"].to_numpy(dtype=object)
     for problem, rows in places.items():
         good = [int(row) for row in rows if keys[row] in points.slices]
-        if not good:
+        if not good or not np.isfinite(begins[problem]):  # without f(w0) there is no loss to reach
             continue
         best = np.array([points.loss[points.slices[keys[row]]][-1] for row in good])
         reach = best[:, None] + np.asarray(taus) * (begins[problem] - best[:, None])
