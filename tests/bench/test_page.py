@@ -16,6 +16,7 @@ from tests.bench.synthetic import run, write
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium to open the page in"),
     pytest.mark.xdist_group("chromium"),
 ]

@@ -49,6 +49,7 @@ def embedded(folder):
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
 
 
+@pytest.mark.slow
 def test_the_report_is_a_page_with_figures_and_tables(tmp_path):
     folder = write(tmp_path / "results", study())
     done = invoke("bench", "report", folder)
@@ -80,6 +81,7 @@ def test_the_report_is_a_page_with_figures_and_tables(tmp_path):
     assert bikes["runs"] == "2 done"
 
 
+@pytest.mark.slow
 def test_the_figures_can_be_put_elsewhere(tmp_path):
     folder = write(tmp_path / "results", study(("adam",), (0,), ("bikes",)))
     assert invoke("bench", "report", folder, "--out", tmp_path / "a" / "b").exit_code == 0
@@ -122,12 +124,14 @@ def test_partial_folders_have_a_report_that_says_so(tmp_path, runs, said):
     assert len(drawn) >= 5
 
 
+@pytest.mark.slow
 def test_a_folder_of_failures_has_a_report_too(tmp_path):
     folder = write(tmp_path / "results", [run(name, [0.1], status="failed", error=NASTY) for name in "ab"])
     assert invoke("bench", "report", folder).exit_code == 0
     assert embedded(folder / "report")["failures"][0][3] == NASTY
 
 
+@pytest.mark.slow
 def test_runs_that_the_spec_has_and_the_folder_has_not_are_counted(tmp_path):
     from tests.bench.common import spec
 
@@ -173,6 +177,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
     assert f"{tmp_path / 'file'}: Not a directory" in done.output
 
 
+@pytest.mark.slow
 def test_names_cannot_leave_the_text_they_are_in(tmp_path):
     folder = write(tmp_path / "results", [run(NASTY, [0.1], dataset=NASTY, network="$x_1$ & {y}\u2028")])
     bench.write_report(folder)
