@@ -17,7 +17,7 @@ _RULES = ("time_limit", "max_epochs", "batch_size", "order", "measure_every", "t
 class Labelled:
     """Runs with the columns `label` (solver), `net`, `family` and `problem`; a problem has a solver once.
 
-    solvers: labels, in the order in which they began
+    solvers: labels, in the order in which a problem is given to them
     left_out: runs of a problem and a solver that are there more than once; the last to finish is kept
     """
 
@@ -36,8 +36,15 @@ def labelled(runs: pandas.DataFrame) -> Labelled:
     runs["problem"] = runs["family"] + " · seed " + runs["seed"].astype(str)
     kept = runs.sort_values("finished", kind="stable").drop_duplicates(["problem", "label"], keep="last")
     order = ["dataset", "net", "variant", "seed", "started"]
-    solvers = list(dict.fromkeys(kept.sort_values(["started", "label"], kind="stable")["label"]))
-    return Labelled(kept.sort_values(order, kind="stable").reset_index(drop=True), solvers, len(runs) - len(kept))
+    return Labelled(
+        kept.sort_values(order, kind="stable").reset_index(drop=True), _in_order(kept), len(runs) - len(kept)
+    )
+
+
+def _in_order(runs: pandas.DataFrame) -> list[str]:
+    """Solvers as the spec has them: by their place within their problems, over which runs side by side even out."""
+    places = runs.groupby("problem")["started"].rank()
+    return [str(label) for label in places.groupby(runs["label"]).mean().sort_values(kind="stable").index]
 
 
 def _distinct(runs: pandas.DataFrame, options: str) -> set[str]:

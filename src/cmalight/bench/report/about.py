@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 MOST_FAILURES = 200
 _RULES = ("time_limit", "max_epochs", "batch_size", "order", "measure_every", "threads", "split_seed", "test_share")
+_UNITS = {"time_limit": ", s", "measure_every": ", epochs"}
 _PLACE = {"host": "machine", "cpu": "processor", "cores": "cores", "concurrency": "runs at once"}
 
 
 def facts(runs: pandas.DataFrame) -> list[tuple[str, str]]:
     """What holds for the runs: each with all the values it has."""
     found = [(title, _values(runs, column)) for column, title in _PLACE.items()]
-    found += [(rule.replace("_", " "), _values(runs, rule)) for rule in _RULES]
+    found += [(rule.replace("_", " ") + _UNITS.get(rule, ""), _values(runs, rule)) for rule in _RULES]
     versions = [column for column in runs.columns if str(column).startswith("version_")]
     found += [(str(column).removeprefix("version_"), _values(runs, column)) for column in versions]
     return [(title, text) for title, text in found if text]
