@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 .PHONY: demo test test-fast lint types bench clean
 
 demo: $(VENV)/ready
-	$(BIN)/python examples/demo.py
+	$(BIN)/cmalight demo
 
 test: lint types
 	$(PYTEST) --cov --cov-report=term-missing:skip-covered

@@ -7,11 +7,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import quick_option, table
+from common import quick_option, table, write_without_fsync
 
 from cmalight import bench
 from cmalight.bench.planning import key_of
-from cmalight.bench.results import read_result, runs_folder, write_document
+from cmalight.bench.results import read_result, runs_folder
 from cmalight.bench.spec import spec_from_plain
 
 
@@ -51,20 +51,10 @@ def reading(folder: Path, example: Path, *, runs: int, epochs: int) -> tuple[flo
         one["key"] = key_of(one["run"])
         one["epochs"] = columns
         path = runs_folder(folder) / f"{one['key']}.json"
-        _write_without_fsync(path, one)
+        write_without_fsync(path, one)
     began = time.perf_counter()
     results = bench.load(folder)
     return time.perf_counter() - began, len(results.epochs)
-
-
-def _write_without_fsync(path: Path, content: dict[str, object]) -> None:
-    from cmalight.bench import results
-
-    sync, results.os.fsync = results.os.fsync, lambda _: None
-    try:
-        write_document(path, results.FORMAT, results.VERSION, content)
-    finally:
-        results.os.fsync = sync
 
 
 def main() -> None:

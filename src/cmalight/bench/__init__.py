@@ -1,10 +1,15 @@
-"""The test-bed: a spec -> cells -> runs -> results.
+"""The test-bed: a spec -> cells -> runs -> results -> profiles, tables, a report.
 
 from cmalight import bench
 
 bench.run(bench.read_spec("demo"), "results")        # what `cmalight bench run demo --out results` does
-runs, epochs = bench.load("results")                 # two pandas frames
+results = bench.load("results")                      # two pandas frames
+costs = bench.solution_costs(results, tau=1e-2)      # a row a problem, a column a solver
+bench.performance_profile(costs)
+bench.write_report("results")                        # what `cmalight bench report results` does
 """
+
+from typing import TYPE_CHECKING, Any
 
 from cmalight.bench.driver import Summary
 from cmalight.bench.folder_status import Counts, status
@@ -16,6 +21,29 @@ from cmalight.bench.results import ResultError
 from cmalight.bench.runner import run
 from cmalight.bench.spec import Network, Solver, Spec, SpecError
 from cmalight.bench.spec_files import PRESETS, read_spec
+
+if TYPE_CHECKING:
+    from cmalight.bench.costs import Traces, solution_costs, traces
+    from cmalight.bench.profiles import data_profile, pairwise_wins, performance_profile, profile_area, ratios
+    from cmalight.bench.report import write_report
+
+# What looks at results is imported when it is asked for: a worker that only trains does not wait for it.
+_LATER = {
+    **dict.fromkeys(
+        ("data_profile", "pairwise_wins", "performance_profile", "profile_area", "ratios"), "cmalight.bench.profiles"
+    ),
+    **dict.fromkeys(("Traces", "solution_costs", "traces"), "cmalight.bench.costs"),
+    "write_report": "cmalight.bench.report",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_LATER[name]), name)
+
 
 __all__ = [
     "PRESETS",
@@ -31,11 +59,20 @@ __all__ = [
     "Spec",
     "SpecError",
     "Summary",
+    "Traces",
+    "data_profile",
     "load",
     "merge",
     "narrowed",
+    "pairwise_wins",
+    "performance_profile",
     "plan",
+    "profile_area",
+    "ratios",
     "read_spec",
     "run",
+    "solution_costs",
     "status",
+    "traces",
+    "write_report",
 ]

@@ -1,4 +1,4 @@
-"""`cmalight bench run | status | merge`."""
+"""`cmalight bench run | status | report | merge`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def run(
     """Run what DIR has no result of yet. Ctrl-C keeps what is finished; the same command goes on from there."""
     from cmalight import bench as library
 
-    _show_messages(quiet=quiet)
+    show_bench_messages(quiet=quiet)
     chosen = library.narrowed(library.read_spec(spec), library.Narrowing(time_limit, seeds, only))
     if dry_run:
         for line in _plan(chosen, library.plan(chosen), workers, out):
@@ -68,9 +68,9 @@ def run(
         raise click.UsageError("`bench run` needs --out DIR, the folder for the results", ctx=context)
     summary = library.run(chosen, out, executor=executor, workers=workers, progress=not quiet)
     if not quiet:
-        click.echo(_summary(summary, out))
+        click.echo(summary_text(summary, out))
     if not summary.is_complete:
-        raise click.ClickException(_what_is_missing(summary))
+        raise click.ClickException(what_is_missing(summary))
 
 
 @bench.command()
@@ -79,9 +79,20 @@ def status(folder: Path) -> None:
     """How many runs are done, running, failed and left, and how long that takes."""
     from cmalight import bench as library
 
-    _show_messages(quiet=False)
+    show_bench_messages(quiet=False)
     for line in _status(library.status(folder)):
         click.echo(line)
+
+
+@bench.command()
+@click.argument("folder", metavar="DIR", type=A_PATH)
+@click.option("--out", type=A_PATH, metavar="DIR", help="Where the report goes [DIR/report].")
+def report(folder: Path, out: Path | None) -> None:
+    """Profiles, curves and tables of what DIR has: a page, the paper's figures as PDF and PNG, and tables."""
+    from cmalight import bench as library
+
+    show_bench_messages(quiet=False)
+    click.echo(f"report: {library.write_report(folder, out).resolve()}")
 
 
 @bench.command()
@@ -91,7 +102,7 @@ def merge(folders: tuple[Path, ...], out: Path) -> None:
     """Join results folders into one; contradictions are refused."""
     from cmalight import bench as library
 
-    _show_messages(quiet=False)
+    show_bench_messages(quiet=False)
     click.echo(f"{out} has {library.merge(folders, out)} results")
 
 
@@ -119,12 +130,12 @@ def _plan(spec: Spec, runs: list[PlannedRun], workers: int | None, out: Path | N
         )
 
 
-def _summary(summary: Summary, out: Path) -> str:
+def summary_text(summary: Summary, out: Path) -> str:
     counts = ", ".join(f"{count} {name}" for name, count in sorted(summary.recorded.items()))
     return f"{out}: {sum(summary.recorded.values())} of {summary.total} runs recorded ({counts or 'none'})"
 
 
-def _what_is_missing(summary: Summary) -> str:
+def what_is_missing(summary: Summary) -> str:
     parts = [f"{what} cannot be had ({why})" for what, why in summary.left_out.items()]
     if summary.not_written:
         why = next(iter(summary.not_written.values()))
@@ -158,7 +169,7 @@ class _News(logging.Handler):
             click.echo(record.getMessage())
 
 
-def _show_messages(*, quiet: bool) -> None:
+def show_bench_messages(*, quiet: bool) -> None:
     """Warnings go to stderr, as everywhere; what the runner says on its way to stdout."""
     show_messages(quiet=quiet)
     logger: Any = logging.getLogger("cmalight.bench")

@@ -1,0 +1,49 @@
+"""The report of a results folder: a page, the paper's figures, and tables.
+
+from cmalight.bench import write_report
+
+write_report("results")        # what `cmalight bench report results` does
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from cmalight.bench.report.content import page_data, read_study, tables
+from cmalight.bench.report.figures import figure_files
+from cmalight.bench.report.page import page
+from cmalight.bench.tables import to_csv, to_latex, to_markdown
+from cmalight.outputs import write_all
+
+__all__ = ["write_report"]
+
+
+def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
+    """Writes index.html, figures/ and tables/ into `out` (by default `folder`/report) and returns the page's path.
+
+    Nothing is written before everything is made.
+    """
+    out = Path(folder) / "report" if out is None else Path(out)
+    _check_place(out)
+    study = read_study(folder)
+    contents: dict[Path, bytes] = {out / "index.html": page(page_data(study)).encode()}
+    for table in tables(study):
+        for kind, text in (("csv", to_csv(table)), ("md", to_markdown(table)), ("tex", to_latex(table))):
+            contents[out / "tables" / f"{table.name}.{kind}"] = text.encode()
+    for name, content in figure_files(study):
+        contents[out / "figures" / name] = content
+    for place in {path.parent for path in contents}:
+        place.mkdir(parents=True, exist_ok=True)
+    write_all(contents)
+    return out / "index.html"
+
+
+def _check_place(out: Path) -> None:
+    """Finds out before the work what would make the writing fail after it."""
+    place = next(one for one in (out, *out.resolve().parents) if one.exists())
+    if not place.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
+    if not os.access(place, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))

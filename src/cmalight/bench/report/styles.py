@@ -1,0 +1,61 @@
+"""Colours and dashes, the same on the page and in the figures, and told apart by colour-blind readers and in print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# Okabe and Ito's colours (without their yellow, which white paper swallows), then Tol's, where more are needed.
+_BLUE, _SKY, _VERMILION, _GREEN = "#0072B2", "#56B4E9", "#D55E00", "#009E73"
+_ORANGE, _PURPLE, _BLACK, _GREY = "#E69F00", "#CC79A7", "#000000", "#8C8C8C"
+_WINE, _OLIVE, _INDIGO, _TEAL = "#882255", "#999933", "#332288", "#44AA99"
+_PALETTE = (_GREEN, _ORANGE, _PURPLE, _WINE, _OLIVE, _INDIGO, _TEAL, _BLACK, _GREY, _VERMILION, _SKY, _BLUE)
+_DASHES = ("solid", "dash", "dot", "dashdot")
+# Solvers that most reports have look the same in all of them.
+_USUAL = {
+    "cmalight": (_BLUE, "solid"),
+    "cmalight-certified": (_SKY, "solid"),
+    "cma": (_VERMILION, "solid"),
+    "ig": (_GREY, "dot"),
+    "adam": (_GREEN, "dash"),
+    "adagrad": (_ORANGE, "dash"),
+    "adadelta": (_PURPLE, "dash"),
+    "sgd": (_BLACK, "dot"),
+    "lbfgs": (_WINE, "dashdot"),
+}
+
+
+@dataclass(frozen=True)
+class Style:
+    colour: str
+    dash: str
+
+
+def styles(solvers: Sequence[str]) -> dict[str, Style]:
+    """A style a solver, no two the same among the first 48."""
+    taken = {_USUAL[name] for name in solvers if name in _USUAL}
+    free = [(colour, dash) for dash in _DASHES for colour in _PALETTE if (colour, dash) not in taken]
+    found: dict[str, Style] = {}
+    for name in solvers:
+        pair = _USUAL[name] if name in _USUAL else free[0]
+        if name not in _USUAL:
+            free = [*free[1:], free[0]]
+        found[name] = Style(*pair)
+    return found
+
+
+# What an epoch led to: the more was undone, the louder.
+OUTCOMES: dict[str, str] = {
+    "accepted": "#C6DBEF",
+    "search_succeeded": "#6BAED6",
+    "search_short": "#2171B5",
+    "small_direction_kept": "#FEE391",
+    "search_failed_kept": "#FEC44F",
+    "small_direction_rejected": "#FC8D59",
+    "search_failed_rejected": "#E34A33",
+    "search_rejected": "#B30000",
+    "rejected_early": "#7A0177",
+    "diverged": "#000000",
+    "no_step": "#FFFFFF",
+    "uncontrolled": "#EEEEEE",
+}
