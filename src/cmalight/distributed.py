@@ -41,9 +41,9 @@ class Ranks:
         if self.alone:
             return lambda: [values]
         # A sum over tables in which only the own row is not 0: one message, and exact.
-        table = torch.zeros(self.size, len(values), dtype=torch.float64)
-        table[self.rank] = torch.tensor(values, dtype=torch.float64)
-        table = table.to(self.device)
+        nothing = (0.0,) * len(values)
+        rows = [values if rank == self.rank else nothing for rank in range(self.size)]
+        table = torch.tensor(rows, dtype=torch.float64, device=self.device)
         work: Any = dist.all_reduce(table, group=self.group, async_op=True)
 
         def wait() -> Rows:
