@@ -26,7 +26,8 @@ def _page(_):
         sampler = DistributedSampler(dataset)
         model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1))
         names = {
-            "dist": dist, "DistributedSampler": DistributedSampler, "DataLoader": DataLoader, "fully_shard": fully_shard,
+            "dist": dist, "DistributedSampler": DistributedSampler, "DataLoader": DataLoader,
+            "fully_shard": fully_shard,
             "DistributedDataParallel": DistributedDataParallel, "CMALight": CMALight, "Objective": Objective,
             "dataset": dataset, "sampler": sampler, "loader": DataLoader(dataset, batch_size=64, sampler=sampler),
             "model": model, "layers": [model[0], model[2]], "loss_fn": nn.MSELoss(), "epochs": 3,
