@@ -12,7 +12,7 @@ ROOMS = {"CMALight": "control.py", "EDFL_Light": "linesearch.py"}
 # Lines whose code is not a decision: where they live instead.
 ELSEWHERE = {
     ("CMALight", 1): ("optim/watchdog.py", 'check_fraction("theta", theta)'),
-    ("CMALight", 3): ("optim/base.py", "f_0 = self._evaluate(objective)"),
+    ("CMALight", 3): ("optim/base.py", "f_0 = self._evaluate(objective, ranks)"),
     ("CMALight", 5): ("optim/epoch.py", "inner = control.InnerCycle("),
     ("CMALight", 12): ("control.py", "found = search()  # line 13"),
     ("CMALight", 16): ("control.py", "    if below_start:  # line 17"),

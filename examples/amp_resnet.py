@@ -39,7 +39,7 @@ def main() -> None:
     optimizer = CMALight(model.parameters(), lr=0.05)
     objective = Objective(model, None, loader, forward=forward)
     scaler = torch.amp.GradScaler(DEVICE, enabled=DTYPE is torch.float16)
-    for number in range(5):
+    for number in range(4):
         with optimizer.epoch(objective) as epoch:
             for batch in epoch.batches(loader):
                 optimizer.zero_grad()

@@ -105,3 +105,19 @@ def test_the_core_imports_torch_alone():
 
 def test_the_networks_page_runs():
     exec(python_blocks("docs/networks.md")[0], {})
+
+
+def test_the_distributed_pages_mixed_precision_runs():
+    torch.manual_seed(0)
+    x = torch.rand(100, 3)
+    model = nn.Linear(3, 1)
+    names = {
+        "torch": torch,
+        "Objective": cmalight.Objective,
+        "model": model,
+        "optimizer": cmalight.CMALight(model.parameters(), lr=0.1),
+        "loss_fn": nn.MSELoss(),
+        "loader": [(x[:50], x[:50].sum(1, keepdim=True)), (x[50:], x[50:].sum(1, keepdim=True))],
+    }
+    exec(python_blocks("docs/distributed.md")[2], names)
+    assert names["epoch"].report.f_tilde < 2.0

@@ -5,6 +5,7 @@ Everything here does nothing in a single process, so that nobody else needs a sp
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from cmalight.sharded import group_of_shards
+from cmalight.sharded import group_of_shards, is_sharded
+
+Rows = list[tuple[float, ...]]
 
 
 @dataclass(frozen=True)
@@ -29,14 +32,25 @@ class Ranks:
     def alone(self) -> bool:
         return self.size == 1
 
-    def gather(self, *values: float) -> list[tuple[float, ...]]:
+    def gather(self, *values: float) -> Rows:
         """Everybody's values in double precision, a row a rank: the same table everywhere, so the same decision."""
+        return self.begin_gather(*values)()
+
+    def begin_gather(self, *values: float) -> Callable[[], Rows]:
+        """The same without waiting: what it gives is to be called on every rank, or on none, and waits."""
         if self.alone:
-            return [values]
-        mine = torch.tensor(values, dtype=torch.float64, device=self.device)
-        rows = [torch.empty_like(mine) for _ in range(self.size)]
-        dist.all_gather(rows, mine, group=self.group)
-        return [tuple(row) for row in torch.stack(rows).tolist()]
+            return lambda: [values]
+        # A sum over tables in which only the own row is not 0: one message, and exact.
+        nothing = (0.0,) * len(values)
+        rows = [values if rank == self.rank else nothing for rank in range(self.size)]
+        table = torch.tensor(rows, dtype=torch.float64, device=self.device)
+        work: Any = dist.all_reduce(table, group=self.group, async_op=True)
+
+        def wait() -> Rows:
+            work.wait()
+            return [tuple(row) for row in table.tolist()]
+
+        return wait
 
 
 ALONE = Ranks(1, 0, None, torch.device("cpu"))
@@ -69,6 +83,11 @@ def unwrapped(model: nn.Module) -> nn.Module:
     """The module inside DDP: calling it broadcasts no buffers, which a pass of its own on each rank must not."""
     inner = getattr(model, "_orig_mod", model)
     return inner.module if isinstance(inner, DistributedDataParallel) else model
+
+
+def is_distributed(model: nn.Module) -> bool:
+    """Whether the model itself is made for several ranks: wrapped in DDP, or sharded."""
+    return unwrapped(model) is not model or any(is_sharded(p) for p in model.parameters())
 
 
 def _group_of(model: nn.Module | None) -> Any:

@@ -19,13 +19,13 @@ def is_sharded(tensor: Tensor) -> bool:
     return module is not None and isinstance(tensor, module.DTensor)
 
 
-@torch.no_grad()
 def local(tensor: Tensor) -> Tensor:
     """What this rank holds of a tensor: its shard, by reference, or all of it."""
     if not is_sharded(tensor):
         return tensor
     shard: Any = tensor
-    part: Tensor = shard.to_local()
+    with torch.no_grad():
+        part: Tensor = shard.to_local()
     return part
 
 

@@ -6,8 +6,8 @@ from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from cmalight import CMA, CMALight, Objective, Outcome
-from tests.helpers import MSE, network, run_epoch, same_state
+from cmalight import CMA, CMALight, Objective, Outcome, fit
+from tests.helpers import MSE, network, run_epoch, same_state, table
 
 from .problems import global_batches, rank_part, states, train, uneven_part
 from .processes import on_ranks
@@ -181,3 +181,18 @@ def test_what_would_part_the_ranks_is_refused_on_all_of_them(tmp_path):
     ):
         assert expected in message
     assert f_tilde != other_f_tilde  # process_group=False: each trained on its own
+
+
+def _fitted(rank):
+    """fit trains a plain model on each rank by itself, and refuses one that is shared."""
+    x, y = table(100, noise=0.1, seed=rank)
+    options = {"max_epochs": 3, "batch_size": 10 + rank, "progress": False}
+    with pytest.raises(ValueError, match="fit trains in one process"):
+        fit(DDP(network()), MSE, (x, y), **options)
+    model = network()
+    return [fit(model, MSE, (x, y), optimizer=name, **options).history[-1].f_tilde for name in ("cmalight", "ig")]
+
+
+def test_fit_trains_alone_or_says_that_it_does(tmp_path):
+    first, second = on_ranks(_fitted, tmp_path)
+    assert first != second

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 
 Costs = Mapping[float, "pandas.DataFrame"]
 PAPER_TAUS = (1e-1, 1e-2, 1e-4)
-ACCEPTED, UNCONTROLLED = "accepted", "uncontrolled"
+UNCONTROLLED = "uncontrolled"
+# The outcomes with which the tentative point stands: line 7, and lines 33 to 39 of the tolerant rule.
+ACCEPTED = ("accepted", "new_best", "tolerated", "stagnated", "certified")
 _NO_CONTROL = (UNCONTROLLED, "no_step")
 
 
 def control_figures(runs: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.DataFrame:
-    """By key: `per_epoch`, full evaluations per epoch, and `acceptance`, the share of epochs that line 7 accepted.
+    """By key: `per_epoch`, full evaluations per epoch, and `acceptance`, the share of epochs whose end point stands.
 
     NaN for runs without a control; those of the first evaluation, f(w0), are among the evaluations.
     """
@@ -32,7 +34,7 @@ def control_figures(runs: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.
     flags = pandas.DataFrame(
         {
             "key": epochs["key"].astype("object"),
-            "accepted": (outcome == ACCEPTED).astype("float64"),
+            "accepted": outcome.isin(ACCEPTED).astype("float64"),
             "controlled": (outcome.notna() & ~outcome.isin(_NO_CONTROL)).astype("float64"),
         }
     )

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from cmalight import control
 from cmalight.counting import batch_size
-from cmalight.distributed import ranks_for
+from cmalight.distributed import Rows, ranks_for
 from cmalight.optim.accumulate import BatchCounts, LossSum
 from cmalight.optim.probe import Probe, first_batches
 from cmalight.optim.ranks import GradientWeights, Totals
@@ -62,6 +62,7 @@ class Epoch:
         self._skipped: Tensor | int = 0  # on the device: fused steps that GradScaler's found_inf made no steps
         self._checkpoints: list[float] = []  # in samples; on several ranks in batches
         self._batches_given = 0
+        self._check: Callable[[], Rows] | None = None  # under way
         self._lower_bound = -math.inf
         self._last_batch: Any = None  # that `batches` gave
         self._announced = 0.0  # the samples in all the batches that `batches` gave
@@ -135,8 +136,9 @@ class Epoch:
             return
         coming = self._weights.begin(loader)
         self._samples = max(self._samples, coming.samples or 0.0)
-        known = coming.batches and (coming.samples is not None or not self._is_first)
-        self._checkpoints = [share * coming.batches for share in _CHECKPOINTS if self._checkpoints and known]
+        known = self._checkpoints and (coming.samples is not None or not self._is_first)
+        moments = [math.ceil(share * coming.batches) for share in _CHECKPOINTS] if known else []
+        self._checkpoints = sorted({float(moment) for moment in moments if moment < coming.batches})
 
     def announce(self, batch: Any) -> None:
         """The batch that comes next."""
@@ -152,12 +154,23 @@ class Epoch:
     def is_lost(self) -> bool:
         """After a step: whether the epoch is certain to be rejected, so that the rest of its batches can go.
 
-        Not asked between the parts of an accumulated gradient, which would be left over for the next epoch.
+        Not asked between the parts of an accumulated gradient, which would be left over for the next epoch. Several
+        ranks hear the answer to a check a batch later, so that they need not wait for each other.
         """
         if self._state is not _State.OPEN:
             return self._state is _State.REJECTED
-        is_due = bool(self._checkpoints) and self._progress() >= self._checkpoints[0] and not self._counts.pending
-        return is_due and self._cannot_succeed()
+        if self._counts.pending:
+            return False
+        if self._check is not None and self._cannot_succeed(self._check()):
+            return True
+        self._check = None
+        if not (self._checkpoints and self._progress() >= self._checkpoints[0]):
+            return False
+        self._checkpoints = [checkpoint for checkpoint in self._checkpoints if self._progress() < checkpoint]
+        self._check = self._ranks.begin_gather(
+            self._counts.total, self._counts_agree_with_the_objective(), self._losses.lowest(), self._losses.value()
+        )
+        return self._weights is None and self.is_lost()
 
     def _progress(self) -> float:
         return self._counts.total if self._weights is None else self._batches_given
@@ -302,15 +315,11 @@ class Epoch:
         """In the first epoch N is the objective's: comparable only with counts that are plain batch sizes."""
         return not self._is_first or self._counts.total == self._announced
 
-    def _cannot_succeed(self) -> bool:
+    def _cannot_succeed(self, rows: Rows) -> bool:
         """Losses are not negative, so the sum so far bounds f̃ from below: does it already rule out success?
 
         Asked a few times in an epoch, while the number of samples still to come is known.
         """
-        self._checkpoints = [checkpoint for checkpoint in self._checkpoints if self._progress() < checkpoint]
-        rows = self._ranks.gather(
-            self._counts.total, self._counts_agree_with_the_objective(), self._losses.lowest(), self._losses.value()
-        )
         if not (sum(row[0] for row in rows) < self._samples and all(row[1] for row in rows)):
             return False
         if min(row[2] for row in rows) < 0.0:

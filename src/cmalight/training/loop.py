@@ -64,7 +64,7 @@ class Problem:
 def watched_epoch(problem: Problem, optimizer: EpochOptimizer, objective: Any) -> EpochFigures:
     """An epoch under a control; one that is broken off goes back to where it began."""
     stopped: StopTraining | None = None
-    with optimizer.epoch(objective, model=problem.model) as epoch:
+    with optimizer.epoch(objective, model=problem.model, process_group=False) as epoch:
         try:
             for inputs, target in problem.batches(epoch.batches(problem.feed)):
                 optimizer.zero_grad()

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cmalight.data.batches import Order
+from cmalight.distributed import is_distributed, ranks_of
 from cmalight.names import unknown_name
 from cmalight.objective import Objective
 from cmalight.optim import IG
@@ -88,6 +89,7 @@ class Run:
         optimizer_options: Mapping[str, Any] | None,
         settings: Settings,
     ) -> None:
+        refuse_ranks(model)
         self.model = model
         self.settings = settings
         self.optimizer = make_optimizer(optimizer, model.parameters(), optimizer_options)
@@ -112,9 +114,11 @@ class Run:
         self._problem = Problem(
             model, loss_fn, self.feed, device_of(model), counter(loss_fn, self.feed), self._before_batch
         )
-        self._objective = Objective(model, loss_fn, self.feed)
+        self._objective = Objective(model, loss_fn, self.feed, process_group=False)
         self._objective.before_batch = self._check_limits
-        self._measured = Objective(model, loss_fn, self.feed)  # another one, not limited by the training clock
+        self._measured = Objective(
+            model, loss_fn, self.feed, process_group=False
+        )  # another one, not limited by the training clock
         self._clock = TrainingClock()
         self._interruptions = Interruptions()
         self._display: Display = Quiet()
@@ -255,6 +259,15 @@ class Run:
             return max(1, len(self.feed))  # type: ignore[arg-type]
         except TypeError:  # a stream
             return 1 << 30
+
+
+def refuse_ranks(model: nn.Module) -> None:
+    """fit trains in one process: its clock, its files and its data are that of one."""
+    if is_distributed(model) and not ranks_of(model).alone:
+        raise ValueError(
+            "fit trains in one process, but the model is wrapped in DDP or sharded over several: "
+            "write the loop of docs/distributed.md, or pass the plain model to train one on each rank by itself"
+        )
 
 
 @contextmanager

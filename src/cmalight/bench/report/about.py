@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cmalight.bench.costs import Traces
-from cmalight.bench.folder_status import read_specs
+from cmalight.bench.folder_status import read_calls
 from cmalight.bench.frames import Results
-from cmalight.bench.planning import plan
-from cmalight.bench.results import ResultError
 
 if TYPE_CHECKING:
     import pandas
@@ -78,20 +76,12 @@ def notes(results: Results, traces: Traces, left: int | None) -> list[str]:
 
 
 def spec_text(folder: Path) -> tuple[list[dict[str, Any]], str]:
-    """The specs of the folder's last call, and what went wrong when they were read."""
-    try:
-        specs, _ = read_specs(folder)
-    except (ResultError, ValueError, KeyError, TypeError, OSError) as error:
-        return [], f"spec.json could not be read: {error}"
-    plain = [{key: value for key, value in spec.to_plain().items() if value is not None} for spec in specs]
+    """The specs of the calls for the folder, and what to say where there is none."""
+    plain = [{key: value for key, value in call.spec.items() if value is not None} for call in read_calls(folder)]
     return plain, "" if plain else "the folder does not say which spec it came from"
 
 
 def runs_left(folder: Path, runs: pandas.DataFrame) -> int | None:
     """Planned runs without a result; None where that cannot be known."""
-    try:
-        specs, _ = read_specs(folder)
-        planned = {one.key for spec in specs for one in plan(spec, check=False)}
-    except (ValueError, KeyError, TypeError, OSError):
-        return None
+    planned = {key for call in read_calls(folder) for key in call.keys}
     return len(planned - set(runs["key"])) if planned else None

@@ -47,13 +47,18 @@ def styles(solvers: Sequence[str]) -> dict[str, Style]:
 # What an epoch led to: the more was undone, the louder.
 OUTCOMES: dict[str, str] = {
     "accepted": "#C6DBEF",
+    "new_best": "#9ECAE1",
+    "tolerated": "#DEEBF7",
+    "certified": "#4292C6",
     "search_succeeded": "#6BAED6",
     "search_short": "#2171B5",
     "small_direction_kept": "#FEE391",
     "search_failed_kept": "#FEC44F",
+    "stagnated": "#FFF7BC",
     "small_direction_rejected": "#FC8D59",
     "search_failed_rejected": "#E34A33",
     "search_rejected": "#B30000",
+    "refused": "#EF6548",
     "rejected_early": "#7A0177",
     "diverged": "#000000",
     "no_step": "#FFFFFF",
