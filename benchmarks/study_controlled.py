@@ -1,0 +1,186 @@
+"""The study behind docs/controlled.md: the recommended optimizer against the test-bed's solvers, and its clauses apart.
+
+    CMALIGHT_DATA=folder python benchmarks/study_controlled.py OUT --part solvers --seconds 10 --seeds 3
+
+Parts: `solvers` (all solvers at their defaults, by the clock), `rates` (Adam at five fixed step sizes, by the clock),
+`starts` (first step sizes from 1e-5 to 10, by epochs), `clauses` (the rule with one clause changed at a time, by
+epochs), `trained` (from weights that Adam has trained). Runs resume: what is finished in OUT is not run again.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+import pandas
+import torch
+from torch import nn
+
+from cmalight import bench, fit
+from cmalight.bench.costs import solution_costs
+from cmalight.bench.profiles import profile_area
+from cmalight.data.registry import load_dataset
+from cmalight.models import layered
+
+DATASETS = ("ailerons", "bikes", "california", "mv", "blogfeedback", "skin-nonskin")
+NETWORKS = ("1x50", "3x20", "5x50", "10x50")
+OTHERS = (
+    "cmalight",
+    "cma",
+    "ig",
+    "adam",
+    "adamw",
+    "nadam",
+    "adagrad",
+    "adadelta",
+    "sgd-momentum",
+    "lbfgs",
+    "schedule-free-adamw",
+    "prodigy",
+)
+RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
+STARTS = tuple(10.0**exponent for exponent in range(-5, 2))
+CLAUSES: dict[str, dict[str, object]] = {
+    "auto": {},
+    "tolerance 1.1": {"tolerance": 1.1},
+    "tolerance 3": {"tolerance": 3.0},
+    "patience 1": {"patience": 1},
+    "patience 6": {"patience": 6},
+    "growth 1 (none)": {"growth": 1.0},
+    "growth 2": {"growth": 2.0},
+    "theta 0.75": {"theta": 0.75},
+    "no probe, lr 1e-3": {"probe": False},
+    "no probe, lr 1e-1": {"probe": False, "lr": 0.1},
+    "paper's rule, light": {"rule": "light"},
+}
+
+
+def main() -> None:
+    arguments = parsed()
+    part = {
+        "solvers": solvers,
+        "rates": rates,
+        "starts": lambda given: by_epochs(given, {f"{lr:g}": {"lr": lr} for lr in STARTS}, reference="0.001"),
+        "clauses": lambda given: by_epochs(given, CLAUSES, reference="auto"),
+        "trained": trained,
+    }[arguments.part]
+    part(arguments)
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--part", choices=("solvers", "rates", "starts", "clauses", "trained"), required=True)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=6000, help="of a run that is limited by epochs")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--datasets", nargs="+", default=DATASETS)
+    parser.add_argument("--networks", nargs="+", default=NETWORKS)
+    return parser.parse_args()
+
+
+def solvers(given: argparse.Namespace) -> None:
+    names = ("auto", *OTHERS)
+    run(given, given.out, [bench.Solver(name, name) for name in names], time_limit=given.seconds)
+    results = bench.load(given.out)
+    evaluations_per_epoch(results)
+    areas(results, names)
+
+
+def rates(given: argparse.Namespace) -> None:
+    adams = [bench.Solver("adam", f"adam {lr:g}", {"lr": lr}) for lr in RATES]
+    run(given, given.out, [bench.Solver("auto", "auto"), *adams], time_limit=given.seconds)
+    finals = medians(bench.load(given.out))
+    best = finals[[solver.name for solver in adams]].min(axis=1)
+    compare(finals[["auto"]], best, "the best of Adam's five step sizes")
+
+
+def by_epochs(given: argparse.Namespace, options: dict[str, dict[str, object]], *, reference: str) -> None:
+    for dataset in given.datasets:
+        steps_an_epoch = -(-len(load_dataset(dataset).x_train) // 128)
+        chosen = [bench.Solver("auto", name, values) for name, values in options.items()]
+        run(given, given.out / dataset, chosen, datasets=[dataset], max_epochs=max(8, given.steps // steps_an_epoch))
+    frames = [medians(bench.load(given.out / dataset)) for dataset in given.datasets]
+    finals = pandas.concat(frames)
+    compare(finals[list(options)], finals[reference], f"{reference!r}")
+
+
+def run(given: argparse.Namespace, out: Path, chosen: list[bench.Solver], **limits: object) -> None:
+    spec = bench.Spec(
+        datasets=tuple(limits.pop("datasets", given.datasets)),
+        networks=tuple(bench.Network(name, name) for name in given.networks),
+        solvers=tuple(chosen),
+        seeds=tuple(range(given.seeds)),
+        name="controlled",
+        **limits,
+    )
+    bench.run(spec, out, workers=given.workers)
+
+
+def medians(results: bench.Results) -> pandas.DataFrame:
+    """The median final loss over the seeds: a row a data set and network, a column a solver."""
+    runs = results.runs.assign(final_loss=results.runs["final_loss"].astype(float))
+    return runs.pivot_table(index=["dataset", "network"], columns="solver", values="final_loss", aggfunc="median")
+
+
+def compare(finals: pandas.DataFrame, reference: pandas.Series, name: str) -> None:
+    ratios = finals.div(reference, axis=0)
+    print(f"\nFinal true training loss over that of {name} (median over seeds)\n")
+    print(ratios.round(3).to_string())
+    summary = pandas.DataFrame(
+        {
+            "median": ratios.median(),
+            "worst": ratios.max(),
+            "share at most 1": (ratios <= 1.0).mean(),
+            "problems": ratios.notna().sum(),
+        }
+    )
+    print("\n" + summary.round(3).to_string())
+
+
+def areas(results: bench.Results, names: tuple[str, ...]) -> None:
+    table = {}
+    for tau in (1e-1, 1e-2, 1e-4):
+        costs = solution_costs(results, tau=tau, solvers=names)
+        table[f"tau={tau:g}"] = profile_area(costs)["area"]
+    print("\nArea under the performance profile (training seconds)\n")
+    print(pandas.DataFrame(table).sort_values("tau=0.01", ascending=False).round(3).to_string())
+
+
+def evaluations_per_epoch(results: bench.Results) -> None:
+    last = results.epochs.groupby("key").last()
+    runs = results.runs.set_index("key")
+    shares = (last["evaluations"] / (last["epoch"] + 1)).groupby(runs["solver"]).median()
+    print("\nFull evaluations an epoch, median over runs\n")
+    print(shares.round(3).to_string())
+
+
+def trained(given: argparse.Namespace) -> None:
+    """Whether it goes on improving at least as fast as Adam at its default, from weights that Adam has trained."""
+    rows = []
+    for dataset in given.datasets:
+        data = load_dataset(dataset)
+        pair = data.x_train, data.y_train
+        epochs = max(8, given.steps // -(-len(data.x_train) // 128))
+        for network in given.networks:
+            torch.manual_seed(0)
+            model = layered(network, data.features)
+            options = {"loss_fn": nn.MSELoss(), "data": pair, "progress": False, "measure_train_loss": True}
+            fit(model, optimizer="adam", max_epochs=min(60, epochs), **options)
+            start = {name: value.clone() for name, value in model.state_dict().items()}
+            finals = {}
+            for solver in ("auto", "adam"):
+                model.load_state_dict(start)
+                result = fit(model, optimizer=solver, max_epochs=min(20, epochs), **options)
+                finals[solver] = result.history[-1].train_loss
+            rows.append({"dataset": dataset, "network": network, **finals})
+            print(rows[-1], flush=True)
+    table = pandas.DataFrame(rows).set_index(["dataset", "network"])
+    compare(table[["auto"]], table["adam"], "Adam at its default, after 20 more epochs")
+
+
+if __name__ == "__main__":
+    if "CMALIGHT_DATA" not in os.environ:
+        print("CMALIGHT_DATA is not set: data sets that are not in the cache will be downloaded")
+    torch.set_num_threads(1)
+    main()
