@@ -95,9 +95,12 @@ class Objective:
             self.model.train()
 
     def _mean_loss(self) -> float:
+        return self._mean_over(merged(self.loader, self.model) if self._may_merge() else iter(self.loader))
+
+    def _mean_over(self, batches: Iterator[Any]) -> float:
         total: Tensor | None = None
         samples = 0.0
-        for batch in self._batches():
+        for batch in batches:
             loss, count = self._evaluate(batch)
             if total is None:
                 total = torch.zeros((), dtype=accumulation_dtype(loss.device), device=loss.device)
@@ -108,15 +111,14 @@ class Objective:
         self.samples = samples
         return float(total.item()) / samples
 
-    def _batches(self) -> Iterator[Any]:
+    def _may_merge(self) -> bool:
+        """Asked once a pass."""
         self._passes += 1
         if self._merge is None or (self._tried and self._merge and _is_time_to_try_again(self._passes)):
             # The trial draws random numbers of its own, and a resumed run makes it at another moment.
             with undisturbed(self.model, self.loader):
                 self._merge, self._tried = self._merging_is_exact(), True
-        if not self._merge or looks_across_the_batch(self.model):
-            return iter(self.loader)
-        return merged(self.loader, self.model)
+        return bool(self._merge) and not looks_across_the_batch(self.model)
 
     def _evaluate(self, batch: Any) -> tuple[Tensor, float]:
         if self.before_batch is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -66,6 +67,20 @@ class LossSum:
             self._sum.add_(losses.sum(), alpha=self._count)
             self._lowest = torch.minimum(self._lowest, losses.min())
             self._used = 0
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What a LossSum would say, where somebody else has added up the losses."""
+
+    total: float
+    least: float
+
+    def value(self) -> float:
+        return self.total
+
+    def lowest(self) -> float:
+        return self.least
 
 
 def _as_tensor(loss: object) -> Tensor:

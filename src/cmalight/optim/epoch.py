@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from cmalight import control
 from cmalight.counting import batch_size
-from cmalight.optim.accumulate import BatchCounts, LossSum
+from cmalight.optim.accumulate import BatchCounts, Gathered, LossSum
 from cmalight.optim.report import EpochReport
 from cmalight.snapshot import Snapshot
 
@@ -47,7 +47,7 @@ class Epoch:
         self._objective = objective
         self._model = model if model is not None else getattr(objective, "model", None)
         self._state = _State.NEW
-        self._losses = LossSum()
+        self._losses: LossSum | Gathered = LossSum()
         self._counts = BatchCounts()
         self._regularisation: list[tuple[float, Tensor]] | None = None
         self._steps = 0
@@ -81,7 +81,7 @@ class Epoch:
                 return
             self._require_open("observe()")
         count = _as_count(count)
-        self._losses.add(loss, count)
+        self._losses.add(loss, count)  # type: ignore[union-attr]
         if self._is_regularised:
             self._add_regularisation(count)
         self._counts.add(count)
@@ -104,7 +104,7 @@ class Epoch:
             yield batch
             if self._state is not _State.OPEN:
                 return
-            if self._checkpoints and self._counts.total >= self._checkpoints[0] and self._is_lost():
+            if self._must_end():
                 _exhaust_sampler(loader, iterator)
                 return
 
@@ -171,6 +171,20 @@ class Epoch:
     def _counts_agree_with_the_objective(self) -> bool:
         """In the first epoch N is the objective's: comparable only with counts that are plain batch sizes."""
         return not self._is_first or self._counts.total == self._announced
+
+    def _progressed(self, *, total: float, lowest: float, samples: float, nominal: float, steps: int) -> bool:
+        """For an engine that runs many batches in one call: what `observe` and `step` would have led to by now.
+
+        True if the epoch has just been rejected; the weights must be where the steps led.
+        """
+        self._losses = Gathered(total, lowest)
+        self._counts.total, self._counts.nominal = samples, nominal
+        self._announced = samples
+        self._steps = steps
+        return self._must_end()
+
+    def _must_end(self) -> bool:
+        return bool(self._checkpoints) and self._counts.total >= self._checkpoints[0] and self._is_lost()
 
     def _is_lost(self) -> bool:
         """Losses are not negative, so the sum so far bounds f̃ from below: does it already rule out success?

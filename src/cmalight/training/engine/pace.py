@@ -1,0 +1,31 @@
+"""How many batches go into one native call: long enough to cost nothing, short enough to be stopped."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# A call costs well below a millisecond, and who presses Ctrl-C waits for no longer than this.
+_SECONDS = 0.1
+_FIRST = 16
+
+
+class Pace:
+    """Learns how long a batch takes."""
+
+    def __init__(self) -> None:
+        self._seconds_a_batch = math.nan
+
+    @contextmanager
+    def timing(self, batches: int) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self._seconds_a_batch = (time.perf_counter() - began) / batches
+
+    def batches(self, seconds_left: float = math.inf) -> int:
+        """For the next call; at least 1."""
+        if math.isnan(self._seconds_a_batch):
+            return _FIRST
+        return max(1, int(min(_SECONDS, seconds_left) / max(self._seconds_a_batch, 1e-9)))
