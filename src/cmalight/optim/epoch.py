@@ -175,8 +175,10 @@ class Epoch:
     def _progressed(self, *, total: float, lowest: float, samples: float, nominal: float, steps: int) -> bool:
         """For an engine that runs many batches in one call: what `observe` and `step` would have led to by now.
 
-        True if the epoch has just been rejected; the weights must be where the steps led.
+        The engine comes back after every batch after which the epoch may be lost. True if it is; the weights must
+        be where the steps led.
         """
+        self._checkpoints = [c for c in self._checkpoints if c > samples - nominal]  # those before gave no doubt
         self._losses = Gathered(total, lowest)
         self._counts.total, self._counts.nominal = samples, nominal
         self._announced = samples

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cmalight.data.batches import Order
+from cmalight.training.engine.chosen import EngineName
 from cmalight.training.history import History
 from cmalight.training.run import Run, Settings
 from cmalight.training.stopping import Status, StopRules
@@ -28,6 +29,9 @@ class FitResult:
     seconds: float
     best_epoch: int | None
     optimizer: Optimizer
+    engine: str = "eager"  # that ran the last epoch
+    engine_reason: str = ""  # why it is not another one
+    compile_seconds: float = 0.0  # part of `seconds`
 
     def __str__(self) -> str:
         return f"{self.status.value} after {self.epochs} epochs and {self.seconds:.1f} s: {self.reason}"
@@ -59,7 +63,7 @@ def fit(
     history_file: str | os.PathLike[str] | None = None,
     callbacks: Sequence[Any] = (),
     progress: bool = True,
-    engine: Literal["auto", "eager"] = "auto",
+    engine: EngineName = "auto",
     starts: int = 1,
 ) -> FitResult:
     """Train `model` in place until a stop rule applies.
@@ -83,11 +87,12 @@ def fit(
         history_file: a file of JSON lines that grows with the history.
         callbacks: objects with `on_epoch_end(record)`, which returns True to stop.
         progress: show a bar on a terminal, a line an epoch in CI logs.
-        engine: "eager"; "auto" takes the best that there is.
+        engine: "compiled" runs epochs as native loops, "eager" step by step in Python, with the same results;
+            "auto" compiles where that is predicted to pay (docs/engines.md).
         starts: 1; several starts at once are not available yet.
     """
-    if engine not in ("auto", "eager"):
-        raise ValueError(f"Invalid engine value: {engine!r}; expected 'auto' or 'eager'")
+    if engine not in ("auto", "eager", "compiled"):
+        raise ValueError(f"Invalid engine value: {engine!r}; expected 'auto', 'eager' or 'compiled'")
     if starts != 1:
         raise ValueError(f"Invalid starts value: {starts}; several starts at once are not available in this version")
     if isinstance(metrics, str):
@@ -107,6 +112,7 @@ def fit(
         batch_size=batch_size,
         order=order,
         seed=seed,
+        engine=engine,
     )
     run = Run(model, loss_fn, data, validation, optimizer, optimizer_options, settings)
     stop = run.train()
@@ -119,4 +125,7 @@ def fit(
         seconds=run.seconds,
         best_epoch=run.best.epoch,
         optimizer=run.optimizer,
+        engine="eager" if run.engine.compiled is None else "compiled",
+        engine_reason=run.engine.reason,
+        compile_seconds=run.engine.compile_seconds,
     )

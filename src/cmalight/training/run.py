@@ -25,6 +25,8 @@ from cmalight.randomness import sources
 from cmalight.training.best import Best
 from cmalight.training.callbacks import Callback
 from cmalight.training.clock import TrainingClock
+from cmalight.training.engine.chosen import ChosenEngine, EngineName
+from cmalight.training.engine.flat import CannotCompile
 from cmalight.training.feed import counter, device_of, training_feed, validation_feed
 from cmalight.training.history import EpochRecord, History, HistoryFile
 from cmalight.training.loop import EpochFigures, Problem, plain_epoch, watched_epoch
@@ -53,6 +55,7 @@ class Settings:
     batch_size: int
     order: Order
     seed: int
+    engine: EngineName
 
     def check(self, *, has_validation: bool, watched: bool) -> None:
         self._check_files()
@@ -115,6 +118,7 @@ class Run:
         self._objective = Objective(model, loss_fn, self.feed)
         self._objective.before_batch = self._check_limits
         self._measured = Objective(model, loss_fn, self.feed)  # another one, not limited by the training clock
+        self.engine = ChosenEngine(settings.engine, self._problem, self.optimizer)
         self._clock = TrainingClock()
         self._interruptions = Interruptions()
         self._display: Display = Quiet()
@@ -162,6 +166,8 @@ class Run:
 
     def _epochs(self, file: HistoryFile | None) -> Stop:
         stop = self._stop_at_boundary()
+        if stop is None:
+            self._choose_engine()
         while stop is None:
             if self._checkpoints is not None and isinstance(self.optimizer, EpochOptimizer):
                 self._checkpoints.remember_boundary()
@@ -181,12 +187,37 @@ class Run:
                 self._checkpoints.save()
         return stop
 
+    def _choose_engine(self) -> None:
+        rules = self.settings.rules
+        self.engine.choose(
+            epochs_left=float("inf") if rules.max_epochs is None else rules.max_epochs - len(self.history),
+            seconds_left=self._seconds_left,
+        )
+        if (compiled := self.engine.compiled) is not None:
+            self._objective, self._measured = compiled.objective(), compiled.objective()
+            self._objective.before_batch = self._check_limits
+
+    def _seconds_left(self) -> float:
+        limit = self.settings.rules.time_limit
+        return float("inf") if limit is None else limit - self._clock.seconds()
+
     def _epoch(self) -> EpochFigures:
+        try:
+            return self._one_epoch()
+        except CannotCompile as reason:  # something has changed since the last epoch; this one is as if not begun
+            self.engine.give_up(reason)
+            return self._one_epoch()
+
+    def _one_epoch(self) -> EpochFigures:
+        compiled = self.engine.compiled
         if isinstance(self.optimizer, EpochOptimizer):
             return watched_epoch(
-                self._problem, self.optimizer, None if isinstance(self.optimizer, IG) else self._objective
+                self._problem,
+                self.optimizer,
+                None if isinstance(self.optimizer, IG) else self._objective,
+                None if compiled is None else compiled.inner_cycle,
             )
-        return plain_epoch(self._problem, self.optimizer)
+        return plain_epoch(self._problem, self.optimizer) if compiled is None else compiled.plain_epoch()
 
     def _conclude(self, figures: EpochFigures, file: HistoryFile | None) -> Stop | None:
         """Measure, write down, tell everybody; all off the training clock."""

@@ -99,22 +99,41 @@ class CompiledEngine:
         if not self.layout.holds(self._optimizer):
             raise CannotCompile("the optimizer's parameters are not those it began with")
         self._rule = step_rule(self._optimizer)  # a callback may have changed its groups
-        done = self._begun()
-        parts = parts_of_epoch(self._feed, self._feed.epoch)
+        at_start = self._begun()
+        number = self._feed.epoch
         self._feed.epoch += 1
+        try:
+            return self._blocks_of(parts_of_epoch(self._feed, number), at_start, watch, is_lost)
+        except CannotCompile:  # as if the epoch had not begun
+            self._put(at_start)
+            self._feed.epoch = number
+            raise
+
+    def _blocks_of(
+        self,
+        parts: list[Part],
+        done: Progress,
+        watch: Callable[[Part], Watch],
+        is_lost: Callable[[Progress, int, float], bool],
+    ) -> Progress:
         for part in parts:
             at = 0
             while at < len(part.rows):
                 self._before_block(part.first + at)
                 stop = min(len(part.rows), at + self._pace.batches(self._seconds_left()))
-                with self._pace.timing(stop - at):
-                    done = self._run(done._replace(batch=torch.tensor(at), going=torch.tensor(True)), watch(part), part, stop=stop)
+                begun = done._replace(batch=torch.tensor(at), going=torch.tensor(True))
+                began = time.perf_counter()
+                done = self._run(begun, watch(part), part, stop=stop)
+                self._pace.saw(int(done.batch) - at, time.perf_counter() - began)
                 at = int(done.batch)
-                self.layout.put(done.weights)
-                self._rule.put_state(done.state, self._optimizer, self.layout)
+                self._put(done)
                 if is_lost(done, part.first + at, part.samples_after(at, self._feed.batch_size)):
                     return done
         return done
+
+    def _put(self, done: Progress) -> None:
+        self.layout.put(done.weights)
+        self._rule.put_state(done.state, self._optimizer, self.layout)
 
     def _begun(self) -> Progress:
         return Progress(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -42,8 +43,9 @@ class Evaluation:
             if before_chunk is not None:
                 before_chunk()
             stop = min(self._chunks, chunk + self._pace.batches())
-            with self._pace.timing(stop - chunk):
-                total = self._run(weights, chunk, stop, total)
+            began = time.perf_counter()
+            total = self._run(weights, chunk, stop, total)
+            self._pace.saw(stop - chunk, time.perf_counter() - began)
             chunk = stop
         total = total * self._size
         if len(self._rest[0]):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 # A call costs well below a millisecond, and who presses Ctrl-C waits for no longer than this.
 _SECONDS = 0.1
@@ -18,11 +15,8 @@ class Pace:
     def __init__(self) -> None:
         self._seconds_a_batch = math.nan
 
-    @contextmanager
-    def timing(self, batches: int) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        self._seconds_a_batch = (time.perf_counter() - began) / batches
+    def saw(self, batches: int, seconds: float) -> None:
+        self._seconds_a_batch = seconds / batches
 
     def batches(self, seconds_left: float = math.inf) -> int:
         """For the next call; at least 1."""
