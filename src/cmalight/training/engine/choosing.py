@@ -46,9 +46,7 @@ def might_pay(model: nn.Module, work: Work) -> bool:
     return most > _MARGIN * compile_seconds(model)
 
 
-def predicted_saving(
-    model: nn.Module, loss_fn: Loss, optimizer: Optimizer, feed: TensorBatches, work: Work
-) -> float:
+def predicted_saving(model: nn.Module, loss_fn: Loss, optimizer: Optimizer, feed: TensorBatches, work: Work) -> float:
     """Seconds: a step on one sample is nearly all overhead, which compiled steps are nearly without."""
     whole = _step_seconds(model, loss_fn, optimizer, [t[: feed.batch_size] for t in feed.tensors])
     single = _step_seconds(model, loss_fn, optimizer, [t[:1] for t in feed.tensors])

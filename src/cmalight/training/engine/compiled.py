@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -55,17 +57,10 @@ class CompiledEngine:
 
     def prepare(self) -> None:
         """Compile all that an epoch needs; CannotCompile says why that is not possible."""
-        began = time.perf_counter()
-        try:
+        with compiling(self):
             for part in parts_of_epoch(self._feed, 0):
                 self._run(self._begun(), unwatched(len(part.rows)), part, stop=0)
             self._evaluation.prepare(self.layout.flat())
-        except CannotCompile:
-            raise
-        except Exception as error:  # whatever a model does to the compiler, eager epochs may still train it
-            raise CannotCompile(f"compiling failed: {type(error).__name__}: {first_line(error)}") from error
-        finally:
-            self.compile_seconds += time.perf_counter() - began
 
     def objective(self) -> CompiledObjective:
         """f(w) over the feed by the compiled evaluation."""
@@ -157,6 +152,24 @@ class CompiledEngine:
             torch.tensor(stop),
             learning_rates(self._optimizer, self._rule, part),
         )
+
+
+class _Compiles(Protocol):
+    compile_seconds: float
+
+
+@contextmanager
+def compiling(engine: _Compiles) -> Iterator[None]:
+    """Counts the seconds; whatever a model does to the compiler is a CannotCompile: eager epochs may still train it."""
+    began = time.perf_counter()
+    try:
+        yield
+    except CannotCompile:
+        raise
+    except Exception as error:
+        raise CannotCompile(f"compiling failed: {type(error).__name__}: {first_line(error)}") from error
+    finally:
+        engine.compile_seconds += time.perf_counter() - began
 
 
 def learning_rates(optimizer: Optimizer, rule: StepRule, part: Part) -> Tensor:

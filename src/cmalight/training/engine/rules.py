@@ -180,7 +180,9 @@ def _sgd(optimizer: Optimizer) -> StepRule:
         return GradientStep(decays, unwatched, scales_short_batches=False, moves=(True,) * len(groups))
     if not all(momenta):
         raise CannotCompile("SGD has groups with and without momentum")
-    return MomentumStep(decays, unwatched, scales_short_batches=False, momenta=momenta, nesterov=_each(groups, "nesterov"))
+    return MomentumStep(
+        decays, unwatched, scales_short_batches=False, momenta=momenta, nesterov=_each(groups, "nesterov")
+    )
 
 
 def _adam(optimizer: Optimizer) -> StepRule:
