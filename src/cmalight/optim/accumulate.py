@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import numbers
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -69,18 +68,18 @@ class LossSum:
             self._used = 0
 
 
-@dataclass(frozen=True)
-class Gathered:
-    """What a LossSum would say, where somebody else has added up the losses."""
+class Gathered(LossSum):
+    """A sum that somebody else has made."""
 
-    total: float
-    least: float
+    def __init__(self, total: float, lowest: float) -> None:
+        super().__init__()
+        self._figures = total, lowest
 
     def value(self) -> float:
-        return self.total
+        return self._figures[0]
 
     def lowest(self) -> float:
-        return self.least
+        return self._figures[1]
 
 
 def _as_tensor(loss: object) -> Tensor:

@@ -47,7 +47,7 @@ class Epoch:
         self._objective = objective
         self._model = model if model is not None else getattr(objective, "model", None)
         self._state = _State.NEW
-        self._losses: LossSum | Gathered = LossSum()
+        self._losses = LossSum()
         self._counts = BatchCounts()
         self._regularisation: list[tuple[float, Tensor]] | None = None
         self._steps = 0
@@ -55,6 +55,7 @@ class Epoch:
         self._checkpoints: list[float] = []  # in samples
         self._lower_bound = -math.inf
         self._last_batch: Any = None  # that `batches` gave
+        self._displacement: float | None = None  # ‖w̃ − w^k‖ where an engine has taken it
         self._announced = 0.0  # the samples in all the batches that `batches` gave
 
     def __enter__(self) -> Epoch:
@@ -81,7 +82,7 @@ class Epoch:
                 return
             self._require_open("observe()")
         count = _as_count(count)
-        self._losses.add(loss, count)  # type: ignore[union-attr]
+        self._losses.add(loss, count)
         if self._is_regularised:
             self._add_regularisation(count)
         self._counts.add(count)
@@ -147,13 +148,16 @@ class Epoch:
         inner = control.InnerCycle(
             zeta=self._zeta,
             f_tilde=_finite_or_inf(self._losses.value() / self._counts.total),
-            direction_norm=self._snapshot.displacement_norm() / self._zeta,
+            direction_norm=self._displacement_norm() / self._zeta,
             batches=self._counts.total / self._counts.nominal,
         )
         if not self._steps - int(self._skipped):
             logger.warning("No step() was taken in this epoch, so it says nothing: lr and weights stay as they are.")
             return inner, control.no_step(self._known)
         return inner, self._optimizer._decide(inner, self._known, self)
+
+    def _displacement_norm(self) -> float:
+        return self._snapshot.displacement_norm() if self._displacement is None else self._displacement
 
     def _f_start(self) -> float:
         """f(w^k): what is known of it, or an evaluation."""
@@ -172,7 +176,9 @@ class Epoch:
         """In the first epoch N is the objective's: comparable only with counts that are plain batch sizes."""
         return not self._is_first or self._counts.total == self._announced
 
-    def _progressed(self, *, total: float, lowest: float, samples: float, nominal: float, steps: int) -> bool:
+    def _progressed(
+        self, *, total: float, lowest: float, samples: float, nominal: float, steps: int, displacement: float
+    ) -> bool:
         """For an engine that runs many batches in one call: what `observe` and `step` would have led to by now.
 
         The engine comes back after every batch after which the epoch may be lost. True if it is; the weights must
@@ -183,6 +189,7 @@ class Epoch:
         self._counts.total, self._counts.nominal = samples, nominal
         self._announced = samples
         self._steps = steps
+        self._displacement = displacement
         return self._must_end()
 
     def _must_end(self) -> bool:

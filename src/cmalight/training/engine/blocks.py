@@ -32,16 +32,18 @@ class Progress(NamedTuple):
 class Watch(NamedTuple):
     """When the loop is left before its end, for Python to decide whether the epoch goes on.
 
-    checks: after which batches it is asked
-    bound: the mean over all samples of the epoch above which it is, as soon as it is certain
+    checks: after which of the full batches it is asked
+    bound: the mean over all samples of the epoch above which it is, as soon as that is certain
     samples: in the epoch
     active: which starts are in their epoch; the others stay where they are
+    start: w^k
     """
 
     checks: Tensor
     bound: Tensor
     samples: Tensor
     active: Tensor
+    start: Tensor
 
 
 def flat_loss(model: nn.Module, loss_fn: Loss, layout: Layout) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
@@ -54,8 +56,10 @@ def flat_loss(model: nn.Module, loss_fn: Loss, layout: Layout) -> Callable[[Tens
     return loss
 
 
-def make_block(loss: Callable[..., Tensor], rule: StepRule, layout: Layout, *, many: bool) -> Callable[..., Progress]:
-    """Steps over the batches from `begun.batch` to `stop`.
+def make_block(
+    loss: Callable[..., Tensor], rule: StepRule, layout: Layout, *, many: bool
+) -> Callable[..., tuple[Progress, Tensor]]:
+    """Steps over the batches from `begun.batch` to `stop`; with the progress comes ‖w − w^k‖.
 
     many: several starts at once, each a row of the weights; all see the same batches
     """
@@ -82,13 +86,43 @@ def make_block(loss: Callable[..., Tensor], rule: StepRule, layout: Layout, *, m
     steps = vmap(step, in_dims=(0, 0, 0, None, None)) if many else step
 
     def block(
-        begun: Progress, watch: Watch, inputs: Tensor, targets: Tensor, rows: Tensor, stop: Tensor, lr: Tensor
-    ) -> Progress:
-        def goes_on(batch: Tensor, going: Tensor, *_: Tensor) -> Tensor:
-            return going & (batch < stop)
+        begun: Progress,
+        watch: Watch,
+        inputs: Tensor,
+        targets: Tensor,
+        rows: tuple[Tensor, ...],
+        stop: Tensor,
+        lr: tuple[Tensor, ...],
+    ) -> tuple[Progress, Tensor]:
+        carried = (begun.batch, begun.going, begun.total, begun.lowest, begun.weights, *begun.state)
+        # Cloned, because a loop must not hand out what it was given.
+        carried = tuple(t.clone() for t in carried)
+        for part, part_rows in enumerate(rows):
+            first = sum(len(before) for before in rows[:part])
+            carried = loop(carried, watch, inputs, targets, part_rows, stop, lr[part], first, is_asked=part == 0)
+        batch, going, total, lowest, weights, *state = carried
+        moved = (weights - watch.start).double().square().sum(-1).sqrt()
+        return Progress(batch, going, total, lowest, weights, tuple(state)), moved
 
-        def body(batch: Tensor, _: Tensor, total: Tensor, lowest: Tensor, weights: Tensor, *state: Tensor) -> Any:
-            here = batch.view(1)
+    def loop(
+        carried: tuple[Tensor, ...],
+        watch: Watch,
+        inputs: Tensor,
+        targets: Tensor,
+        rows: Tensor,
+        stop: Tensor,
+        lr: Tensor,
+        first: int,
+        *,
+        is_asked: bool,
+    ) -> Any:
+        end = torch.clamp(stop, max=first + len(rows))
+
+        def goes_on(batch: Tensor, going: Tensor, *_: Tensor) -> Tensor:
+            return going & (batch < end)
+
+        def body(batch: Tensor, going: Tensor, total: Tensor, lowest: Tensor, weights: Tensor, *state: Tensor) -> Any:
+            here = (batch - first).view(1)
             samples = rows.index_select(0, here).view(-1)
             new_weights, new_state, value, added = steps(
                 weights, state, lr, inputs.index_select(0, samples), targets.index_select(0, samples)
@@ -100,14 +134,13 @@ def make_block(loss: Callable[..., Tensor], rule: StepRule, layout: Layout, *, m
                 new_weights = _where(keep, new_weights, weights)
                 new_state = tuple(_where(keep, new, old) for new, old in zip(new_state, state, strict=True))
                 new_total, new_lowest = _where(keep, new_total, total), _where(keep, new_lowest, lowest)
-            doubtful = (new_lowest < 0) | ~(new_total / watch.samples <= watch.bound)
-            asked = (doubtful & watch.active).any() & watch.checks.index_select(0, here).view(())
-            return batch + 1, ~asked, new_total, new_lowest, new_weights, *new_state
+            new_going = going.logical_and(going)
+            if is_asked:
+                doubtful = (new_lowest < 0) | ~(new_total / watch.samples <= watch.bound)
+                new_going = ~((doubtful & watch.active).any() & watch.checks.index_select(0, here).view(()))
+            return batch + 1, new_going, new_total, new_lowest, new_weights, *new_state
 
-        carried = (begun.batch, begun.going, begun.total, begun.lowest, begun.weights, *begun.state)
-        # Cloned, because a loop must not hand out what it was given.
-        batch, going, total, lowest, weights, *state = while_loop(goes_on, body, tuple(t.clone() for t in carried))
-        return Progress(batch, going, total, lowest, weights, tuple(state))
+        return while_loop(goes_on, body, carried)  # type: ignore[no-untyped-call]
 
     return block
 
@@ -127,8 +160,8 @@ def make_evaluation(loss: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, 
             value = loss(weights, inputs.index_select(0, here).squeeze(0), targets.index_select(0, here).squeeze(0))
             return chunk + 1, total + value.double()
 
-        chunk, total = while_loop(goes_on, body, (first.clone(), total.clone()))
-        return chunk, total
+        looped: Any = while_loop(goes_on, body, (first.clone(), total.clone()))  # type: ignore[no-untyped-call]
+        return looped[0], looped[1]
 
     return evaluation
 

@@ -63,7 +63,7 @@ class Layout:
 
     def parts(self, flat: Tensor) -> list[Tensor]:
         """Views of the vector in the shapes of the parameters."""
-        pieces = flat.split([p.numel() for p in self.params])
+        pieces = torch.split(flat, [p.numel() for p in self.params])
         return [piece.view(p.shape) for piece, p in zip(pieces, self.params, strict=True)]
 
     @torch.no_grad()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,11 +13,11 @@ from torch.optim import Optimizer
 from cmalight.data.batches import TensorBatches
 from cmalight.optim.epoch import Epoch
 from cmalight.training.engine.blocks import Loss, Progress, Watch, compiled, flat_loss, make_block
-from cmalight.training.engine.compiled import compiling, learning_rates, watch_over
+from cmalight.training.engine.compiled import learning_rates, watch_over
 from cmalight.training.engine.evaluation import CompiledObjective, Evaluation
 from cmalight.training.engine.flat import CannotCompile, Layout
-from cmalight.training.engine.order import Part, parts_of_epoch
-from cmalight.training.engine.pace import Pace
+from cmalight.training.engine.looping import BlockLoop
+from cmalight.training.engine.order import Order, order_of_epoch
 from cmalight.training.engine.rules import step_rule
 
 
@@ -31,7 +30,7 @@ class Trained:
     layout: Layout
 
 
-class ManyStartsEngine:
+class ManyStartsEngine(BlockLoop):
     """All starts see the same batches; one that does not move in an epoch stays as it is, bit for bit."""
 
     def __init__(
@@ -43,12 +42,9 @@ class ManyStartsEngine:
         before_block: Callable[[int], None],
         seconds_left: Callable[[], float],
     ) -> None:
-        self.compile_seconds = 0.0
+        super().__init__(feed, before_block=before_block, seconds_left=seconds_left)
         self._starts = [Trained(model, optimizer, Layout.of(model, optimizer)) for model, optimizer in starts]
         self._loss_fn = loss_fn
-        self._feed = feed
-        self._before_block = before_block
-        self._seconds_left = seconds_left
         first = self._starts[0]
         self._rule = step_rule(first.optimizer)
         if any(step_rule(one.optimizer) != self._rule for one in self._starts):
@@ -56,15 +52,13 @@ class ManyStartsEngine:
         loss = flat_loss(first.model, loss_fn, first.layout)
         self._block = compiled(make_block(loss, self._rule, first.layout, many=True))
         self._evaluation = Evaluation(loss, first.model, feed)
-        self._pace = Pace()
-        self._data = tuple(t.detach().contiguous() for t in feed.tensors)
 
     def prepare(self) -> None:
         """Compile all that an epoch needs; CannotCompile says why that is not possible."""
-        with compiling(self):
+        with self._compiling():
             nobody: list[Epoch | None] = [None] * len(self._starts)
-            for part in parts_of_epoch(self._feed, 0):
-                self._run(self._begun(), watch_over(nobody, part, self._feed.batch_size), part, stop=0)
+            begun, order = self._begun(), order_of_epoch(self._feed, 0)
+            self._run(begun, watch_over(nobody, order, begun.weights.clone()), order, stop=0)
             self._evaluation.prepare(self._starts[0].layout.flat())
 
     def objective(self, number: int) -> CompiledObjective:
@@ -75,17 +69,18 @@ class ManyStartsEngine:
         """The steps of an epoch of each start that has one; each may end early by itself."""
         running = list(epochs)
 
-        def watch(part: Part) -> Watch:
-            return watch_over(running, part, self._feed.batch_size)
+        def watch(order: Order, start: Tensor) -> Watch:
+            return watch_over(running, order, start)
 
-        def told(done: Progress, steps: int, samples: float) -> bool:
+        def told(done: Progress, moved: Tensor, order: Order) -> bool:
             for number, epoch in enumerate(running):
                 if epoch is not None and epoch._progressed(
                     total=float(done.total[number]),
                     lowest=float(done.lowest[number]),
-                    samples=samples,
-                    nominal=float(min(self._feed.batch_size, self._feed.samples)),
-                    steps=steps,
+                    samples=float(order.samples_after(int(done.batch))),
+                    nominal=float(order.nominal),
+                    steps=int(done.batch),
+                    displacement=float(moved[number]),
                 ):
                     running[number] = None
             return not any(running)
@@ -94,33 +89,13 @@ class ManyStartsEngine:
 
     def plain(self, moves: Sequence[bool]) -> list[float]:
         """An epoch under torch's optimizers; the mean loss that each saw."""
-        active = torch.tensor(moves)
+        nobody: list[Epoch | None] = [None] * len(self._starts)
 
-        def watch(part: Part) -> Watch:
-            nobody: list[Epoch | None] = [None] * len(self._starts)
-            return watch_over(nobody, part, self._feed.batch_size)._replace(active=active)
+        def watch(order: Order, start: Tensor) -> Watch:
+            return watch_over(nobody, order, start)._replace(active=torch.tensor(moves))
 
         done = self._epoch(watch, lambda *_: False)
         return [float(total) / self._feed.samples for total in done.total]
-
-    def _epoch(self, watch: Callable[[Part], Watch], told: Callable[[Progress, int, float], bool]) -> Progress:
-        done = self._begun()
-        parts = parts_of_epoch(self._feed, self._feed.epoch)
-        self._feed.epoch += 1
-        for part in parts:
-            at = 0
-            while at < len(part.rows):
-                self._before_block(part.first + at)
-                stop = min(len(part.rows), at + self._pace.batches(self._seconds_left()))
-                begun = done._replace(batch=torch.tensor(at), going=torch.tensor(True))
-                began = time.perf_counter()
-                done = self._run(begun, watch(part), part, stop=stop)
-                self._pace.saw(int(done.batch) - at, time.perf_counter() - began)
-                at = int(done.batch)
-                self._put(done)
-                if told(done, part.first + at, part.samples_after(at, self._feed.batch_size)):
-                    return done
-        return done
 
     def _begun(self) -> Progress:
         count = len(self._starts)
@@ -134,9 +109,10 @@ class ManyStartsEngine:
             state=tuple(torch.stack(one) for one in zip(*states, strict=True)),
         )
 
-    def _run(self, begun: Progress, watch: Watch, part: Part, *, stop: int) -> Progress:
-        lr = torch.stack([learning_rates(one.optimizer, self._rule, part) for one in self._starts])
-        done: Progress = self._block(begun, watch, *self._data, part.rows, torch.tensor(stop), lr)
+    def _run(self, begun: Progress, watch: Watch, order: Order, *, stop: int) -> tuple[Progress, Tensor]:
+        each = [learning_rates(one.optimizer, self._rule, order) for one in self._starts]
+        lr = tuple(torch.stack(of_part) for of_part in zip(*each, strict=True))
+        done: tuple[Progress, Tensor] = self._block(begun, watch, *self._data, order.rows, torch.tensor(stop), lr)
         return done
 
     def _put(self, done: Progress) -> None:

@@ -1,4 +1,4 @@
-"""The batches of one epoch as indices, full ones and a short last one, in the order an eager epoch would take them."""
+"""The batches of one epoch as indices, in the order an eager epoch would take them."""
 
 from __future__ import annotations
 
@@ -10,29 +10,38 @@ from cmalight.data.batches import TensorBatches
 
 
 @dataclass(frozen=True)
-class Part:
-    """Batches of one size.
+class Order:
+    """Full batches, then a short last one; one of the two may be missing.
 
-    rows: the samples of each batch
-    first: how many batches came before
-    share: n_p/n̄, of the size of the epoch's first batch
+    rows: of each part, the samples of each batch
     """
 
-    rows: Tensor
-    first: int
-    share: float
+    rows: tuple[Tensor, ...]
 
-    def samples_after(self, batches: int, size: int) -> float:
-        """Seen in the epoch when so many batches of this part are done."""
-        return float(self.first * size + batches * self.rows.shape[1])
+    @property
+    def batches(self) -> int:
+        return sum(len(part) for part in self.rows)
+
+    @property
+    def nominal(self) -> int:
+        """n̄."""
+        return self.rows[0].shape[1]
+
+    @property
+    def shares(self) -> list[float]:
+        """n_p/n̄ of each part."""
+        return [part.shape[1] / self.nominal for part in self.rows]
+
+    def samples_after(self, batches: int) -> int:
+        short = len(self.rows) > 1 and batches == self.batches
+        return batches * self.nominal - (self.nominal - self.rows[1].shape[1] if short else 0)
 
 
-def parts_of_epoch(feed: TensorBatches, epoch: int) -> list[Part]:
+def order_of_epoch(feed: TensorBatches, epoch: int) -> Order:
     order = feed.permutation(epoch)
     full = len(order) // feed.batch_size
     end = full * feed.batch_size
-    parts = [Part(order[:end].view(full, feed.batch_size), 0, 1.0)] if full else []
+    parts = [order[:end].view(full, feed.batch_size)] if full else []
     if end < len(order):
-        rest = order[end:].view(1, -1)
-        parts.append(Part(rest, full, rest.shape[1] / feed.batch_size if full else 1.0))
-    return parts
+        parts.append(order[end:].view(1, -1))
+    return Order(tuple(parts))

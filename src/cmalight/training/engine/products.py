@@ -22,7 +22,7 @@ _LARGE = 350_000
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """Inductor's table with the products of this module; a rule that returns NotImplemented leaves the call as it is."""
+    """Inductor's table with the products of this module; NotImplemented leaves a call as it is."""
     from torch._inductor.decomposition import select_decomp_table
 
     return {
