@@ -10,7 +10,7 @@ from cmalight.bench.spec import spec_from_plain
 
 ROOT = Path(__file__).parents[2]
 # What differs between two runs of the same definition, whatever was done right.
-TIMES = ("started", "finished", "seconds", "environment", "attempts")
+TIMES = ("started", "finished", "seconds", "compile_seconds", "environment", "attempts")
 
 
 def spec(**changes):

@@ -123,6 +123,7 @@ def test_a_stop_between_two_blocks_goes_back_to_the_start_of_the_epoch(monkeypat
 
     moved, before = [], copied_state(network)
     engine = CompiledEngine(network, MSE, optimizer, feed, before_block=before_block, seconds_left=lambda: math.inf)
+    engine.prepare()
     problem = Problem(network, MSE, feed, torch.device("cpu"), lambda target, _: len(target), before_block)
     with pytest.raises(StopTraining):
         watched_epoch(problem, optimizer, engine.objective(), engine.inner_cycle)

@@ -21,6 +21,8 @@ from cmalight.names import unknown_name
 _DEFINITION = 1
 _KEY_DIGITS = 40
 _BLOCK = 1 << 20
+# Rules that came later: a run that leaves them at their defaults is the run it was before.
+_LATER_RULES = {"engine": "eager", "starts": 1}
 _RULES = (
     "time_limit",
     "max_epochs",
@@ -70,6 +72,7 @@ def plan(spec: Spec, *, check: bool = True) -> list[PlannedRun]:
     for solver in spec.solvers if check else ():
         check_solver(solver)
     rules = {key: getattr(spec, key) for key in _RULES}
+    rules |= {key: value for key in _LATER_RULES if (value := getattr(spec, key)) != _LATER_RULES[key]}
     runs = []
     for source in spec.datasets:
         entry = dataset_info(source)

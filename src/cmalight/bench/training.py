@@ -133,6 +133,7 @@ def _figures(job: Job, data: DataSplit, report: Report) -> Plain:
         **_judged(result, initial, final),
         "seconds": result.seconds,
         "evaluations": result.evaluations,
+        "compile_seconds": result.compile_seconds,
         "epochs": measuring.columns(),
         "data_sha256": _digest(data),
     }
@@ -189,6 +190,8 @@ def _fitted(run: Plain, problem: Problem, optimizer: Optimizer, measuring: Measu
         time_limit=run["time_limit"],
         callbacks=(measuring,),
         progress=False,
+        engine=run.get("engine", "eager"),
+        starts=run.get("starts", 1),
     )
 
 

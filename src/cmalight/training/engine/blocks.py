@@ -195,8 +195,11 @@ _numbers = itertools.count()
 
 
 def first_line(error: BaseException) -> str:
+    """Of its message, or the first two where the first only introduces the second."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    if not lines:
+        return type(error).__name__
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 
 
 def _by_groups(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -79,7 +80,9 @@ class BlockLoop(ABC):
         """Counts the seconds; whatever a model does to the compiler is a reason: eager epochs may still train it."""
         began = time.perf_counter()
         try:
-            yield
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the compiler's own, which the user can do nothing about
+                yield
         except CannotCompile:
             raise
         except Exception as error:
