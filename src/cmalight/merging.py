@@ -20,7 +20,7 @@ def merged(loader: Iterable[Any], model: nn.Module) -> Iterator[Any]:
     """The batches of `loader`, joined where they are pairs of tensors that fit together."""
     tensors = _whole_tensors(loader)
     if tensors is not None:
-        yield from _slices(tensors, _samples_in_one(tensors[0], model))
+        yield from _slices(tensors, samples_in_one(tensors[0], model))
         return
     waiting: list[Pair] = []
     room = 0
@@ -34,7 +34,7 @@ def merged(loader: Iterable[Any], model: nn.Module) -> Iterator[Any]:
             yield from _joined(waiting)
             waiting = []
         if not waiting:
-            room = _samples_in_one(batch[0], model)
+            room = samples_in_one(batch[0], model)
         waiting.append(batch)
         room -= len(batch[0])
     yield from _joined(waiting)
@@ -68,7 +68,7 @@ def _fits(first: Pair, other: Pair) -> bool:
     return all(a.shape[1:] == b.shape[1:] for a, b in zip(first, other, strict=True))
 
 
-def _samples_in_one(inputs: Tensor, model: nn.Module) -> int:
+def samples_in_one(inputs: Tensor, model: nn.Module) -> int:
     widest_layer = max((max(p.shape, default=1) for p in model.parameters()), default=1)
     return max(1, min(_SAMPLES, _NUMBERS // max(1, widest_layer, inputs[0].numel())))
 

@@ -120,7 +120,7 @@ class Objective:
         """Over all ranks; one whose pass fails says so to the others, which would wait for it otherwise."""
         total, samples, failure = 0.0, 0.0, None
         try:
-            total, samples = self._own_sums()
+            total, samples = self._own_sums(self._rounds())
         except Exception as error:
             if self._ranks.alone:
                 raise
@@ -136,11 +136,11 @@ class Objective:
         self.samples = samples
         return sum(row[0] for row in rows) / samples
 
-    def _own_sums(self) -> tuple[float, float]:
+    def _own_sums(self, rounds: Iterator[tuple[Any, bool]]) -> tuple[float, float]:
         """Σ count · loss and Σ count of this rank."""
         total: Tensor | None = None
         samples = 0.0
-        for batch, counts in self._rounds():
+        for batch, counts in rounds:
             loss, count = self._evaluate(batch)
             if not counts:
                 continue
@@ -159,14 +159,16 @@ class Objective:
         return in_lockstep(self._batches(), self._ranks)
 
     def _batches(self) -> Iterator[Any]:
+        return merged(self._part, self.model) if self._may_merge() else iter(self._part)
+
+    def _may_merge(self) -> bool:
+        """Asked once a pass."""
         self._passes += 1
         if self._merge is None or (self._tried and self._merge and _is_time_to_try_again(self._passes)):
             # The trial draws random numbers of its own, and a resumed run makes it at another moment.
             with undisturbed(self.model, self._part):
                 self._merge, self._tried = self._merging_is_exact(), True
-        if not self._merge or looks_across_the_batch(self.model):
-            return iter(self._part)
-        return merged(self._part, self.model)
+        return bool(self._merge) and not looks_across_the_batch(self.model)
 
     def _evaluate(self, batch: Any) -> tuple[Tensor, float]:
         if self.before_batch is not None:

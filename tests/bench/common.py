@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 _PATHS = [str(ROOT), str(Path(cmalight.__file__).parents[1])]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(_PATHS), "OMP_NUM_THREADS": "1"}
 # What differs between two runs of the same definition, whatever was done right.
-TIMES = ("started", "finished", "seconds", "environment", "attempts")
+TIMES = ("started", "finished", "seconds", "compile_seconds", "environment", "attempts")
 
 
 def spec(**changes):

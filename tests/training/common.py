@@ -1,5 +1,6 @@
 """A small training problem for fit."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -30,3 +31,17 @@ def train(network=None, *, pair=None, **options):
 
 def without_times(history):
     return [{**record, "seconds": None} for record in history.to_plain()]
+
+
+def has_compiler():
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler:
+        return False
+    return True
+
+
+needs_compiler = pytest.mark.skipif(not has_compiler(), reason="there is no C++ compiler")

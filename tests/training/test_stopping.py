@@ -215,7 +215,7 @@ def test_fit_works_outside_the_main_thread():
         ({"optimizer": "cmalite"}, "did you mean 'cmalight'"),
         ({"optimizer_options": {"learning_rate": 1.0}}, "learning_rate"),
         ({"engine": "fast"}, "engine"),
-        ({"starts": 5}, "starts"),
+        ({"starts": 0}, "starts"),
         ({"order": "random"}, "order"),
         ({"batch_size": 0}, "batch_size"),
         ({"batch_size": 1.5}, "batch_size"),

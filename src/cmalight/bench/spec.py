@@ -58,6 +58,8 @@ class Spec:
     split_seed, test_share: of the split into training and test part
     memory_limit: megabytes a run may allocate; by default the workers of a machine share its memory
     wall_limit: seconds after which a run that does not end is killed; by default 60 and three times the time limit
+    engine: "eager", or "compiled" for every solver alike; compiling is on the training clock
+    starts: of each run, trained at once, of which the best counts; for comparisons by epochs, compiled
     """
 
     datasets: tuple[str, ...]
@@ -76,6 +78,8 @@ class Spec:
     test_share: float = 0.25
     memory_limit: float | None = None
     wall_limit: float | None = None
+    engine: str = "eager"
+    starts: int = 1
 
     def __post_init__(self) -> None:
         for key in _FLOATS:  # 3 and 3.0 are the same limit, and the same run
@@ -171,6 +175,7 @@ def _check(spec: Spec) -> None:
             f"Invalid wall_limit value: {spec.wall_limit:g}; expected more than the time_limit, {spec.time_limit:g}: a "
             "run is killed after it, and measuring takes time, too"
         )
+    _check_starts(spec)
     for solver in spec.solvers:
         if not (solver.full_batch is None or isinstance(solver.full_batch, bool)):
             raise SpecError(f"Invalid full_batch value: {solver.full_batch!r}; expected true or false")
@@ -181,6 +186,13 @@ def _check(spec: Spec) -> None:
         _check_once(key, getattr(spec, key))
     for key in ("networks", "solvers"):
         _check_once(f"{key} (give two of a kind a `name` each)", [entry.name for entry in getattr(spec, key)])
+
+
+def _check_starts(spec: Spec) -> None:
+    if spec.starts > 1 and spec.time_limit is not None:
+        raise SpecError("starts trained at once share their time, so it cannot be compared: use max_epochs alone")
+    if spec.starts > 1 and spec.engine != "compiled":
+        raise SpecError("several starts at once are compiled: set engine to 'compiled'")
 
 
 def _check_options(entry: Solver | Network) -> None:
@@ -231,4 +243,6 @@ _RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("test_share", lambda v: _is_number(v) and 0 <= v < 1, "a number in [0, 1)"),
     ("memory_limit", _positive, "a positive number of megabytes"),
     ("wall_limit", _positive, "a positive number of seconds"),
+    ("engine", lambda v: v in ("eager", "compiled"), "'eager' or 'compiled'"),
+    ("starts", lambda v: _is_whole(v, 1) and v <= 1000, "a whole number from 1 to 1000"),
 )

@@ -149,6 +149,7 @@ def _figures(job: Job, data: DataSplit, report: Report) -> Plain:
         **_judged(result, initial, final),
         "seconds": result.seconds,
         "evaluations": result.evaluations,
+        "compile_seconds": result.compile_seconds,
         "epochs": measuring.columns(),
         "data_sha256": _digest(data),
     }
@@ -208,6 +209,8 @@ def _fitted(run: Plain, problem: Problem, optimizer: Optimizer, callbacks: Seque
         time_limit=run["time_limit"],
         callbacks=callbacks,
         progress=False,
+        engine=run.get("engine", "eager"),
+        starts=run.get("starts", 1),
     )
 
 

@@ -68,6 +68,20 @@ class LossSum:
             self._used = 0
 
 
+class Gathered(LossSum):
+    """A sum that somebody else has made."""
+
+    def __init__(self, total: float, lowest: float) -> None:
+        super().__init__()
+        self._figures = total, lowest
+
+    def value(self) -> float:
+        return self._figures[0]
+
+    def lowest(self) -> float:
+        return self._figures[1]
+
+
 def _as_tensor(loss: object) -> Tensor:
     if not isinstance(loss, numbers.Real):
         raise ValueError(f"Invalid loss: expected the mean loss of the batch, a scalar tensor, but got {loss!r}")

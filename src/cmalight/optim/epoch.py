@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from cmalight import control
 from cmalight.counting import batch_size
 from cmalight.distributed import Rows, ranks_for
-from cmalight.optim.accumulate import BatchCounts, LossSum
+from cmalight.optim.accumulate import BatchCounts, Gathered, LossSum
 from cmalight.optim.probe import Probe, first_batches
 from cmalight.optim.ranks import GradientWeights, Totals
 from cmalight.optim.report import EpochReport
@@ -65,6 +65,7 @@ class Epoch:
         self._check: Callable[[], Rows] | None = None  # under way
         self._lower_bound = -math.inf
         self._last_batch: Any = None  # that `batches` gave
+        self._displacement: float | None = None  # ‖w̃ − w^k‖ where an engine has taken it
         self._announced = 0.0  # the samples in all the batches that `batches` gave
         self._probe: Probe | None = None
 
@@ -273,7 +274,7 @@ class Epoch:
             samples=self._counts.total,
             nominal=self._counts.nominal,
             steps=self._steps - int(self._skipped),
-            displacement=self._snapshot.displacement_norm(),
+            displacement=self._displacement_norm(),
         )
         totals = own if self._weights is None else self._weights.agreed(own)
         if not totals.samples and not self._was_probed():
@@ -298,6 +299,9 @@ class Epoch:
             return inner, control.no_step(self._known)
         return inner, self._optimizer._decide(inner, self._known, self)
 
+    def _displacement_norm(self) -> float:
+        return self._snapshot.displacement_norm() if self._displacement is None else self._displacement
+
     def _f_start(self) -> float:
         """f(w^k): what is known of it, or an evaluation."""
         if self._known.f_current is not None:
@@ -314,6 +318,26 @@ class Epoch:
     def _counts_agree_with_the_objective(self) -> bool:
         """In the first epoch N is the objective's: comparable only with counts that are plain batch sizes."""
         return not self._is_first or self._counts.total == self._announced
+
+    def _doubtful_above(self) -> float:
+        """For such an engine: what the mean so far has to exceed for the epoch to be possibly lost."""
+        return self._optimizer._rule().doubtful_above(self._known) if self._checkpoints else math.inf
+
+    def _progressed(
+        self, *, total: float, lowest: float, samples: float, nominal: float, steps: int, displacement: float
+    ) -> bool:
+        """For an engine that runs many batches in one call: what `observe` and `step` would have led to by now.
+
+        The engine comes back after every batch after which the epoch may be lost. True if it is; the weights must
+        be where the steps led.
+        """
+        self._checkpoints = [c for c in self._checkpoints if c > samples - nominal]  # those before gave no doubt
+        self._losses = Gathered(total, lowest)
+        self._counts.total, self._counts.nominal = samples, nominal
+        self._announced = samples
+        self._steps = steps
+        self._displacement = displacement
+        return self.is_lost()
 
     def _cannot_succeed(self, rows: Rows) -> bool:
         """Losses are not negative, so the sum so far bounds f̃ from below: does it already rule out success?

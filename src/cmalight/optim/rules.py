@@ -29,6 +29,10 @@ class Rule(Protocol):
 
     def can_reject_early(self) -> bool: ...
 
+    def doubtful_above(self, known: control.Known) -> float:
+        """Up to here a lower bound of f̃ cannot make the epoch lost."""
+        ...
+
     def is_lost(self, lower_bound: float, known: control.Known, f_start: Callable[[], float]) -> bool: ...
 
 
@@ -57,8 +61,11 @@ class PaperRule:
     def can_reject_early(self) -> bool:
         return not self._certified  # a certified search may still succeed
 
+    def doubtful_above(self, known: control.Known) -> float:
+        return known.f_0
+
     def is_lost(self, lower_bound: float, known: control.Known, f_start: Callable[[], float]) -> bool:
-        return lower_bound > known.f_0 and lower_bound > f_start()
+        return lower_bound > self.doubtful_above(known) and lower_bound > f_start()
 
 
 class TolerantRule:
@@ -89,9 +96,12 @@ class TolerantRule:
     def can_reject_early(self) -> bool:
         return True
 
-    def is_lost(self, lower_bound: float, known: control.Known, _: Callable[[], float]) -> bool:
+    def doubtful_above(self, known: control.Known) -> float:
         watch = self._watch()
-        return lower_bound > max(highest_accepted(watch, self._constants()), highest_certifiable(known, watch))
+        return max(highest_accepted(watch, self._constants()), highest_certifiable(known, watch))
+
+    def is_lost(self, lower_bound: float, known: control.Known, _: Callable[[], float]) -> bool:
+        return lower_bound > self.doubtful_above(known)
 
     def _constants(self) -> Tolerance:
         state = self._state

@@ -70,6 +70,11 @@ def counter(loss_fn: Any, feed: Iterable[Any]) -> Callable[[Any, Any], float]:
     return _length
 
 
+def counts_are_lengths(loss_fn: Any, feed: Iterable[Any]) -> bool:
+    """Whether the samples behind the mean loss of a batch are those in the batch."""
+    return counter(loss_fn, feed) is _length
+
+
 def _counts_every_target_alike(loss_fn: nn.CrossEntropyLoss | nn.NLLLoss, feed: Iterable[Any]) -> bool:
     if loss_fn.weight is not None or not isinstance(feed, TensorBatches):
         return False

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cmalight.data.batches import Order
+from cmalight.training.engine.chosen import EngineName
 from cmalight.training.history import History
+from cmalight.training.multistart import ManyStarts, Start
 from cmalight.training.run import Run, Settings
 from cmalight.training.stopping import Status, StopRules
 
@@ -28,6 +30,11 @@ class FitResult:
     seconds: float
     best_epoch: int | None
     optimizer: Optimizer
+    engine: str = "eager"  # that ran the last epoch
+    engine_reason: str = ""  # why it is not another one
+    compile_seconds: float = 0.0  # part of `seconds`
+    starts: tuple[Start, ...] = ()  # all, where there were several; the figures above are then the best one's
+    best_start: int = 0
 
     def __str__(self) -> str:
         return f"{self.status.value} after {self.epochs} epochs and {self.seconds:.1f} s: {self.reason}"
@@ -59,7 +66,7 @@ def fit(
     history_file: str | os.PathLike[str] | None = None,
     callbacks: Sequence[Any] = (),
     progress: bool = True,
-    engine: Literal["auto", "eager"] = "auto",
+    engine: EngineName = "auto",
     starts: int = 1,
 ) -> FitResult:
     """Train `model` in place until a stop rule applies.
@@ -83,13 +90,15 @@ def fit(
         history_file: a file of JSON lines that grows with the history.
         callbacks: objects with `on_epoch_end(record)`, which returns True to stop.
         progress: show a bar on a terminal, a line an epoch in CI logs.
-        engine: "eager"; "auto" takes the best that there is.
-        starts: 1; several starts at once are not available yet.
+        engine: "compiled" runs epochs as native loops, "eager" step by step in Python, with the same results;
+            "auto" compiles where that is predicted to pay (docs/engines.md).
+        starts: train so many at once, compiled: the first has the model's weights, the others draw theirs anew;
+            the model ends with those of the best.
     """
-    if engine not in ("auto", "eager"):
-        raise ValueError(f"Invalid engine value: {engine!r}; expected 'auto' or 'eager'")
-    if starts != 1:
-        raise ValueError(f"Invalid starts value: {starts}; several starts at once are not available in this version")
+    if engine not in ("auto", "eager", "compiled"):
+        raise ValueError(f"Invalid engine value: {engine!r}; expected 'auto', 'eager' or 'compiled'")
+    if not isinstance(starts, int) or starts < 1:
+        raise ValueError(f"Invalid starts value: {starts!r}; expected a whole number >= 1")
     if isinstance(metrics, str):
         raise ValueError(f"Invalid metrics value: {metrics!r}; expected a list of names, for example ({metrics!r},)")
     rules = StopRules(max_epochs, time_limit, target_loss, min_lr, patience, tolerance)
@@ -107,16 +116,23 @@ def fit(
         batch_size=batch_size,
         order=order,
         seed=seed,
+        engine=engine,
     )
     run = Run(model, loss_fn, data, validation, optimizer, optimizer_options, settings)
-    stop = run.train()
+    many = ManyStarts(run, starts) if starts > 1 else None
+    stop = run.train(None if many is None else many.epochs)
     return FitResult(
         status=stop.status,
         reason=stop.reason,
         history=run.history,
-        evaluations=run.evaluations,
+        evaluations=run.evaluations if many is None else sum(start.evaluations for start in many.starts),
         epochs=len(run.history),
         seconds=run.seconds,
         best_epoch=run.best.epoch,
         optimizer=run.optimizer,
+        engine="compiled" if many is not None or run.engine.compiled is not None else "eager",
+        engine_reason=run.engine.reason,
+        compile_seconds=run.engine.compile_seconds,
+        starts=() if many is None else tuple(many.starts),
+        best_start=0 if many is None else many.best,
     )

@@ -14,7 +14,10 @@ from torch.optim import Optimizer
 
 from cmalight.optim.accumulate import LossSum
 from cmalight.optim.base import EpochOptimizer
+from cmalight.optim.epoch import Epoch
+from cmalight.optim.report import EpochReport
 from cmalight.shapes import refuse_broadcast
+from cmalight.training.engine.flat import CannotCompile
 from cmalight.training.feed import to_device
 from cmalight.training.stopping import StopTraining
 
@@ -61,23 +64,41 @@ class Problem:
             yield to_device(inputs, self.device), to_device(target, self.device)
 
 
-def watched_epoch(problem: Problem, optimizer: EpochOptimizer, objective: Any) -> EpochFigures:
-    """An epoch under a control; one that is broken off goes back to where it began."""
-    stopped: StopTraining | None = None
+def watched_epoch(
+    problem: Problem,
+    optimizer: EpochOptimizer,
+    objective: Any,
+    inner_cycle: Callable[[Epoch], None] | None = None,
+) -> EpochFigures:
+    """An epoch under a control; one that is broken off goes back to where it began.
+
+    inner_cycle: runs the steps in place of the eager loop
+    """
+    stopped: StopTraining | CannotCompile | None = None
     with optimizer.epoch(objective, model=problem.model, process_group=False) as epoch:
         try:
-            for inputs, target in problem.batches(epoch.batches(problem.feed)):
-                optimizer.zero_grad()
-                loss = problem.loss(inputs, target)
-                loss.backward()  # type: ignore[no-untyped-call]
-                epoch.observe(loss, problem.count(target, inputs))
-                optimizer.step()
-        except StopTraining as stop:
+            if inner_cycle is None or optimizer._wants_probe():  # trials of step sizes need the batches one by one
+                _eager_cycle(problem, optimizer, epoch)
+            else:
+                inner_cycle(epoch)
+        except (StopTraining, CannotCompile) as stop:
             stopped = stop
             epoch.abandon()
     if stopped is not None or epoch.report is None:
         raise stopped or RuntimeError("the epoch ended without a report")
-    report = epoch.report
+    return watched_figures(epoch.report)
+
+
+def _eager_cycle(problem: Problem, optimizer: EpochOptimizer, epoch: Epoch) -> None:
+    for inputs, target in problem.batches(epoch.batches(problem.feed)):
+        optimizer.zero_grad()
+        loss = problem.loss(inputs, target)
+        loss.backward()  # type: ignore[no-untyped-call]
+        epoch.observe(loss, problem.count(target, inputs))
+        optimizer.step()
+
+
+def watched_figures(report: EpochReport) -> EpochFigures:
     return EpochFigures(
         f_tilde=report.f_tilde,
         lr=report.lr,
@@ -91,7 +112,7 @@ def watched_epoch(problem: Problem, optimizer: EpochOptimizer, objective: Any) -
 
 def plain_epoch(problem: Problem, optimizer: Optimizer) -> EpochFigures:
     """An epoch under one of torch's optimizers; one that is broken off keeps its weights."""
-    lr = _largest_lr(optimizer)
+    lr = largest_lr(optimizer)
     losses, samples = LossSum(), 0.0
     for number, (inputs, target) in enumerate(problem.batches(problem.feed)):
         count = problem.count(target, inputs)
@@ -110,10 +131,14 @@ def plain_epoch(problem: Problem, optimizer: Optimizer) -> EpochFigures:
         samples += count
     if not samples:
         raise ValueError("The data gave no batch; it must give at least one, on every pass")
+    return plain_figures(optimizer, lr=lr, f_tilde=losses.value() / samples)
+
+
+def plain_figures(optimizer: Optimizer, *, lr: float, f_tilde: float) -> EpochFigures:
     return EpochFigures(
-        f_tilde=losses.value() / samples,
+        f_tilde=f_tilde,
         lr=lr,
-        next_lr=_largest_lr(optimizer),
+        next_lr=largest_lr(optimizer),
         alpha=None,
         outcome="uncontrolled",
         direction_norm=None,
@@ -121,5 +146,5 @@ def plain_epoch(problem: Problem, optimizer: Optimizer) -> EpochFigures:
     )
 
 
-def _largest_lr(optimizer: Optimizer) -> float:
+def largest_lr(optimizer: Optimizer) -> float:
     return max((float(group["lr"]) for group in optimizer.param_groups), default=math.nan)

@@ -26,6 +26,8 @@ from cmalight.randomness import sources
 from cmalight.training.best import Best
 from cmalight.training.callbacks import Callback
 from cmalight.training.clock import TrainingClock
+from cmalight.training.engine.chosen import ChosenEngine, EngineName
+from cmalight.training.engine.flat import CannotCompile
 from cmalight.training.feed import counter, device_of, training_feed, validation_feed
 from cmalight.training.history import EpochRecord, History, HistoryFile
 from cmalight.training.loop import EpochFigures, Problem, plain_epoch, watched_epoch
@@ -54,6 +56,7 @@ class Settings:
     batch_size: int
     order: Order
     seed: int
+    engine: EngineName
 
     def check(self, *, has_validation: bool, watched: bool) -> None:
         self._check_files()
@@ -112,15 +115,13 @@ class Run:
         self.best = Best(monitor=settings.monitor, keep_weights=settings.restore_best)
         self.next_lr, self.direction_norm = float("nan"), None
         self._problem = Problem(
-            model, loss_fn, self.feed, device_of(model), counter(loss_fn, self.feed), self._before_batch
+            model, loss_fn, self.feed, device_of(model), counter(loss_fn, self.feed), self.before_batch
         )
-        self._objective = Objective(model, loss_fn, self.feed, process_group=False)
-        self._objective.before_batch = self._check_limits
-        self._measured = Objective(
-            model, loss_fn, self.feed, process_group=False
-        )  # another one, not limited by the training clock
-        self._clock = TrainingClock()
-        self._interruptions = Interruptions()
+        # The second one is not limited by the training clock.
+        self.use_objectives(*(Objective(model, loss_fn, self.feed, process_group=False) for _ in range(2)))
+        self.engine = ChosenEngine(settings.engine, self._problem, self.optimizer)
+        self.clock = TrainingClock()
+        self.interruptions = Interruptions()
         self._display: Display = Quiet()
         self._checkpoints = None if settings.checkpoint is None else RunCheckpoints(self, settings)
 
@@ -134,11 +135,11 @@ class Run:
     @property
     def seconds(self) -> float:
         """Training time so far."""
-        return self._clock.seconds()
+        return self.clock.seconds()
 
-    def train(self) -> Stop:
-        """Run to the first stop rule that applies."""
-        with own_randomness(self.model, self.settings.seed), self._interruptions:
+    def train(self, epochs: Callable[[], Stop] | None = None) -> Stop:
+        """Run to the first stop rule that applies; `epochs` takes the place of this run's own."""
+        with own_randomness(self.model, self.settings.seed), self.interruptions:
             elapsed = 0.0 if self._checkpoints is None else self._checkpoints.resume()
             file = None if self.settings.history_file is None else HistoryFile(self.settings.history_file, self.history)
             if not self.model.training:  # else layers that were frozen in eval mode stay so
@@ -148,15 +149,15 @@ class Run:
                 max_epochs=self.settings.rules.max_epochs,
                 time_limit=self.settings.rules.time_limit,
             )
-            self._clock = TrainingClock(elapsed)
+            self.clock = TrainingClock(elapsed)
             stop = Stop(Status.INTERRUPTED, "an error")
             try:
-                stop = self._epochs(file)
+                stop = self._epochs(file) if epochs is None else epochs()
             except KeyboardInterrupt:  # a second Ctrl-C
                 stop = Stop(Status.INTERRUPTED, "interrupted by Ctrl-C")
                 raise
             finally:
-                self._clock.stop()
+                self.clock.stop()
                 self._display.close(stop.reason)
                 for callback in self.settings.callbacks:
                     getattr(callback, "close", lambda: None)()
@@ -165,7 +166,9 @@ class Run:
         return stop
 
     def _epochs(self, file: HistoryFile | None) -> Stop:
-        stop = self._stop_at_boundary()
+        stop = self.stop_at_boundary()
+        if stop is None:
+            self._choose_engine()
         while stop is None:
             if self._checkpoints is not None and isinstance(self.optimizer, EpochOptimizer):
                 self._checkpoints.remember_boundary()
@@ -173,37 +176,70 @@ class Run:
                 figures = self._epoch()
             except StopTraining as broken_off:
                 if self._checkpoints is not None and isinstance(self.optimizer, EpochOptimizer):
-                    with self._clock.measuring():
+                    with self.clock.measuring():
                         self._checkpoints.save_boundary()
                 return broken_off.stop
-            stop = self._conclude(figures, file) or self._stop_at_boundary()
+            stop = self.conclude(figures, file) or self.stop_at_boundary()
             if stop is None and self._checkpoints is not None:
-                with self._clock.measuring():
+                with self.clock.measuring():
                     self._checkpoints.save_if_due()
         if self._checkpoints is not None and len(self.history) and stop.status is not Status.DIVERGED:
-            with self._clock.measuring():
+            with self.clock.measuring():
                 self._checkpoints.save()
         return stop
 
+    def _choose_engine(self) -> None:
+        rules = self.settings.rules
+        self.engine.choose(
+            epochs_left=float("inf") if rules.max_epochs is None else rules.max_epochs - len(self.history),
+            seconds_left=self.seconds_left,
+        )
+        if (compiled := self.engine.compiled) is not None:
+            self.use_objectives(compiled.objective(), compiled.objective())
+
+    def use_objectives(self, judging: Objective, measuring: Objective) -> None:
+        """For the optimizer, limited by the training clock, and for the history, beside it."""
+        self.objective, self._measured = judging, measuring
+        self.objective.before_batch = self.check_limits
+
+    def seconds_left(self) -> float:
+        limit = self.settings.rules.time_limit
+        return float("inf") if limit is None else limit - self.clock.seconds()
+
     def _epoch(self) -> EpochFigures:
+        try:
+            return self._one_epoch()
+        except CannotCompile as reason:  # something has changed since the last epoch; this one is as if not begun
+            self.engine.give_up(reason)
+            return self._one_epoch()
+
+    def _one_epoch(self) -> EpochFigures:
+        compiled = self.engine.compiled
         if isinstance(self.optimizer, EpochOptimizer):
             return watched_epoch(
-                self._problem, self.optimizer, None if isinstance(self.optimizer, IG) else self._objective
+                self._problem,
+                self.optimizer,
+                None if isinstance(self.optimizer, IG) else self.objective,
+                None if compiled is None else compiled.inner_cycle,
             )
-        return plain_epoch(self._problem, self.optimizer)
+        return plain_epoch(self._problem, self.optimizer) if compiled is None else compiled.plain_epoch()
 
-    def _conclude(self, figures: EpochFigures, file: HistoryFile | None) -> Stop | None:
+    def conclude(self, figures: EpochFigures, file: HistoryFile | None) -> Stop | None:
         """Measure, write down, tell everybody; all off the training clock."""
-        seconds = self._clock.seconds()
-        with self._clock.measuring():
+        seconds = self.clock.seconds()
+        with self.clock.measuring():
             record = self._record(figures, seconds)
             self.next_lr, self.direction_norm = figures.next_lr, figures.direction_norm
             self.best.see(record, self.model)
             self.history.append(record)
             if file is not None:
                 file.append(record)
-            self._display.epoch_done(record)
-            asked = [callback.on_epoch_end(record) for callback in self.settings.callbacks]
+            return self.tell(record)
+
+    def tell(self, record: EpochRecord) -> Stop | None:
+        """The display, and the callbacks, which may ask for a stop."""
+        self._display.epoch_done(record)
+        asked = [callback.on_epoch_end(record) for callback in self.settings.callbacks]
         return Stop(Status.CALLBACK, "a callback asked for it") if any(asked) else None
 
     def _record(self, figures: EpochFigures, seconds: float) -> EpochRecord:
@@ -221,17 +257,18 @@ class Run:
             alpha=figures.alpha,
             outcome=figures.outcome,
             evaluations=self.evaluations,
-            train_loss=self._true_train_loss(),
+            train_loss=self.true_train_loss() if self._measures_train_loss() else None,
             validation_loss=validation_loss,
             metrics=metrics,
         )
 
-    def _true_train_loss(self) -> float | None:
-        if not (self.settings.measure_train_loss or (self.settings.restore_best and self.validation is None)):
-            return None
+    def _measures_train_loss(self) -> bool:
+        return self.settings.measure_train_loss or (self.settings.restore_best and self.validation is None)
+
+    def true_train_loss(self) -> float:
         return self._measured()
 
-    def _stop_at_boundary(self) -> Stop | None:
+    def stop_at_boundary(self) -> Stop | None:
         """The rules on the epoch that is behind, then those on the one that would come; also right after resuming."""
         rules, done = self.settings.rules, len(self.history)
         stop = None
@@ -242,16 +279,16 @@ class Run:
                 direction_norm=self.direction_norm,
                 epochs_since_best=self.best.epochs_since(done - 1),
             )
-        return stop or rules.before_epoch(done, self._clock.seconds()) or self._interruptions.stop()
+        return stop or rules.before_epoch(done, self.clock.seconds()) or self.interruptions.stop()
 
-    def _check_limits(self) -> None:
-        stop = self.settings.rules.out_of_time(self._clock.seconds()) or self._interruptions.stop()
+    def check_limits(self) -> None:
+        stop = self.settings.rules.out_of_time(self.clock.seconds()) or self.interruptions.stop()
         if stop is not None:
             raise StopTraining(stop)
 
-    def _before_batch(self, number: int) -> None:
-        self._check_limits()
-        self._display.within_epoch(len(self.history) + number / self._batches_per_epoch, self._clock.seconds())
+    def before_batch(self, number: int) -> None:
+        self.check_limits()
+        self._display.within_epoch(len(self.history) + number / self._batches_per_epoch, self.clock.seconds())
 
     @property
     def _batches_per_epoch(self) -> int:

@@ -1,0 +1,1 @@
+"""Epochs compiled into native loops, with the numbers of the eager ones."""

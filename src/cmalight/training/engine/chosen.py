@@ -1,0 +1,104 @@
+"""The engine of one run: chosen before its first epoch, given up where it cannot go on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch.optim import Optimizer
+
+from cmalight.data.batches import TensorBatches
+from cmalight.training.engine import choosing
+from cmalight.training.engine.flat import CannotCompile
+from cmalight.training.feed import counts_are_lengths
+
+if TYPE_CHECKING:
+    from cmalight.training.engine.compiled import CompiledEngine
+    from cmalight.training.loop import Problem
+
+logger = logging.getLogger("cmalight")
+
+EngineName = Literal["auto", "eager", "compiled"]
+
+
+class ChosenEngine:
+    """`compiled` is the engine, or None for eager epochs; `reason` says why, where that was a choice."""
+
+    def __init__(self, wanted: EngineName, problem: Problem, optimizer: Optimizer) -> None:
+        self.compiled: CompiledEngine | None = None
+        self.reason = ""
+        self.compile_seconds = 0.0
+        self._wanted = wanted
+        self._problem = problem
+        self._optimizer = optimizer
+
+    def choose(self, *, epochs_left: float, seconds_left: Callable[[], float]) -> None:
+        """Compile where that was asked for, or is predicted to pay."""
+        if self._wanted == "eager":
+            return
+        try:
+            if self._wanted == "compiled" or self._pays(epochs_left, seconds_left()):
+                self._compile(seconds_left)
+        except CannotCompile as reason:
+            if self._wanted == "compiled":
+                raise ValueError(
+                    f"engine='compiled' is not possible here: {reason}; use engine='eager', or 'auto'"
+                ) from reason
+            self._say(reason)
+
+    def give_up(self, reason: CannotCompile) -> None:
+        """Go on with eager epochs."""
+        self.compiled = None
+        self._say(reason)
+
+    def _say(self, reason: CannotCompile) -> None:
+        self.reason = str(reason)
+        logger.warning("Epochs are not compiled: %s.", reason)
+
+    def _pays(self, epochs_left: float, seconds_left: float) -> bool:
+        problem, feed = self._problem, self._problem.feed
+        if not isinstance(feed, TensorBatches):
+            return False
+        work = choosing.Work(epochs_left, seconds_left, len(feed))
+        if not choosing.might_pay(problem.model, work):
+            self.reason = "too little to do for compiling to pay"
+            return False
+        self._check()
+        saving = choosing.predicted_saving(problem.model, problem.loss_fn, self._optimizer, feed, work)
+        if not choosing.pays(saving, problem.model):
+            self.reason = f"compiling would save about {saving:.0f} s, and take too large a part of that"
+            return False
+        expected = choosing.compile_seconds(problem.model)
+        logger.warning("Epochs are compiled, in about %.0f s, to save about %.0f s.", expected, saving)
+        return True
+
+    def _check(self) -> Any:
+        from cmalight.training.engine.checks import check
+
+        problem = self._problem
+        return check(
+            problem.model,
+            problem.loss_fn,
+            self._optimizer,
+            problem.feed,
+            counts_are_lengths=counts_are_lengths(problem.loss_fn, problem.feed),
+        )
+
+    def _compile(self, seconds_left: Callable[[], float]) -> None:
+        from cmalight.training.engine.compiled import CompiledEngine
+
+        problem = self._problem
+        engine = CompiledEngine(
+            problem.model,
+            problem.loss_fn,
+            self._optimizer,
+            self._check(),
+            before_block=problem.before_batch,
+            seconds_left=seconds_left,
+        )
+        try:
+            engine.prepare()
+        finally:
+            self.compile_seconds = engine.compile_seconds
+        self.compiled = engine

@@ -1,0 +1,219 @@
+"""Several starts of one training at once: the same batches for all, and for each a control of its own."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, replace
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from cmalight.optim import IG
+from cmalight.optim.base import UNKNOWN, EpochOptimizer
+from cmalight.optim.epoch import Epoch
+from cmalight.training.best import get_state, put_state
+from cmalight.training.engine.checks import check
+from cmalight.training.engine.flat import CannotCompile
+from cmalight.training.engine.many import ManyStartsEngine
+from cmalight.training.feed import counts_are_lengths
+from cmalight.training.history import History
+from cmalight.training.loop import EpochFigures, largest_lr, plain_figures, watched_figures
+from cmalight.training.run import Run, Settings, own_randomness
+from cmalight.training.stopping import Status, Stop, StopTraining
+
+
+@dataclass(frozen=True)
+class Start:
+    """How one of several starts ended.
+
+    train_loss: the true one, at its last weights
+    weights: with the buffers, by name
+    """
+
+    status: Status
+    reason: str
+    history: History
+    evaluations: int
+    best_epoch: int | None
+    train_loss: float
+    weights: dict[str, Tensor]
+
+
+@dataclass
+class _Started:
+    """A start under way: a run that does not loop by itself."""
+
+    run: Run
+    stop: Stop | None = None
+    loss: float = math.inf  # of the last epoch that moved it
+
+
+class ManyStarts:
+    """Trains copies of a run's model together; the first has its weights, the others draw theirs anew.
+
+    The model has the weights of the start in front after every epoch, and in the end those of the best.
+    """
+
+    def __init__(self, run: Run, count: int) -> None:
+        _check(run.settings, run.model, run.optimizer, count)
+        self._run = run
+        alone = replace(run.settings, callbacks=(), progress=False, engine="eager")
+        self._starts: list[_Started] = []
+        for number in range(count):
+            model, optimizer = copy.deepcopy((run.model, run.optimizer))
+            if number:
+                draw_anew(model, run.settings.seed + number)
+            one = Run(model, run.loss_fn, run.feed, run.validation, optimizer, None, alone)
+            self._starts.append(_Started(one))
+        self._is_watched = isinstance(run.optimizer, EpochOptimizer)
+        self.starts: list[Start] = []
+        self.best = 0
+
+    def epochs(self) -> Stop:
+        """Until the last start has ended; `starts` and `best` say how."""
+        for started in self._starts:
+            started.run.clock, started.run.interruptions = self._run.clock, self._run.interruptions
+            started.run.model.train()
+            started.stop = started.run.stop_at_boundary()
+        stop = self._starts[0].stop
+        if stop is None:
+            self._prepare()
+        while stop is None:
+            stop = self._epoch()
+        with self._run.clock.measuring():
+            self._conclude()
+        return Stop(self.starts[self.best].status, self.starts[self.best].reason)
+
+    def _prepare(self) -> None:
+        run = self._run
+        lengths = counts_are_lengths(run.loss_fn, run.feed)
+        try:
+            feed = check(run.model, run.loss_fn, run.optimizer, run.feed, counts_are_lengths=lengths)
+            self._engine = ManyStartsEngine(
+                [(started.run.model, started.run.optimizer) for started in self._starts],
+                run.loss_fn,
+                feed,
+                before_block=run.before_batch,
+                seconds_left=run.seconds_left,
+            )
+            self._engine.prepare()
+        except CannotCompile as reason:
+            raise ValueError(f"Several starts at once are compiled, which is not possible here: {reason}") from reason
+        run.engine.compile_seconds = self._engine.compile_seconds
+        for number, started in enumerate(self._starts):
+            started.run.use_objectives(self._engine.objective(number), self._engine.objective(number))
+
+    def _epoch(self) -> Stop | None:
+        """One of every start that has not ended; a stop where none is left, or something ends them all."""
+        live = [started for started in self._starts if started.stop is None]
+        before = [len(started.run.history) for started in live]
+        try:
+            self._watched_epoch() if self._is_watched else self._plain_epoch()
+        except StopTraining as stopped:
+            for started in live:
+                started.stop = stopped.stop
+            return stopped.stop
+        for started, epochs in zip(live, before, strict=True):
+            if len(started.run.history) > epochs:
+                started.stop = started.run.stop_at_boundary()
+        asked = self._tell(live)
+        if asked is not None:
+            for started in self._starts:
+                started.stop = started.stop or asked
+        return None if any(started.stop is None for started in self._starts) else self._starts[0].stop
+
+    def _watched_epoch(self) -> None:
+        epochs: list[Epoch | None] = []
+        try:
+            for started in self._starts:
+                epochs.append(None if started.stop else self._begin(started.run))
+            self._engine.watched(epochs)
+            for number, epoch in enumerate(epochs):
+                if epoch is not None:
+                    epochs[number] = None  # whatever comes, it is left now
+                    epoch.__exit__(None, None, None)  # the control, with evaluations of its own
+                    if epoch.report is not None:
+                        self._write_down(self._starts[number], watched_figures(epoch.report))
+        except StopTraining:
+            for epoch in epochs:
+                if epoch is not None:
+                    epoch.abandon()
+                    epoch.__exit__(None, None, None)
+            raise
+
+    @staticmethod
+    def _begin(run: Run) -> Epoch:
+        optimizer = run.optimizer
+        if not isinstance(optimizer, EpochOptimizer):
+            raise TypeError(f"{type(optimizer).__name__} has no epochs")
+        epoch = optimizer.epoch(None if isinstance(optimizer, IG) else run.objective, model=run.model)
+        return epoch.__enter__()
+
+    def _plain_epoch(self) -> None:
+        lrs = [largest_lr(started.run.optimizer) for started in self._starts]
+        losses = self._engine.plain([started.stop is None for started in self._starts])
+        for started, lr, loss in zip(self._starts, lrs, losses, strict=True):
+            if started.stop is None:
+                self._write_down(started, plain_figures(started.run.optimizer, lr=lr, f_tilde=loss))
+
+    @staticmethod
+    def _write_down(started: _Started, figures: EpochFigures) -> None:
+        started.run.conclude(figures, None)
+        if figures.alpha is None or figures.alpha:
+            started.loss = figures.f_tilde
+
+    def _tell(self, live: list[_Started]) -> Stop | None:
+        """The model and the callbacks, of the start in front among those that had an epoch."""
+        ahead = min(live, key=lambda started: (math.isnan(started.loss), started.loss))
+        with self._run.clock.measuring():
+            put_state(self._run.model, get_state(ahead.run.model))
+            return self._run.tell(ahead.run.history[-1])
+
+    def _conclude(self) -> None:
+        for started in self._starts:
+            run = started.run
+            loss = run.true_train_loss()
+            stop = started.stop or Stop(Status.INTERRUPTED, "an error")
+            weights = {name: tensor.clone() for name, tensor in get_state(run.model).items()}
+            self.starts.append(
+                Start(stop.status, stop.reason, run.history, run.evaluations, run.best.epoch, loss, weights)
+            )
+        self.best = min(range(len(self._starts)), key=self._rank)
+        best = self._starts[self.best].run
+        put_state(self._run.model, get_state(best.model))
+        self._run.optimizer.load_state_dict(best.optimizer.state_dict())
+        self._run.history, self._run.best = best.history, best.best
+
+    def _rank(self, number: int) -> float:
+        """By the best validation where there is one, else by the true training loss."""
+        value = self._starts[number].run.best.value if self._run.validation is not None else math.inf
+        value = value if math.isfinite(value) else self.starts[number].train_loss
+        return value if math.isfinite(value) else math.inf
+
+
+def draw_anew(model: nn.Module, seed: int) -> None:
+    """New weights as the model's layers draw them, from the seed alone."""
+    with own_randomness(model, seed):
+        for module in model.modules():
+            if next(module.parameters(recurse=False), None) is not None:
+                module.reset_parameters()  # type: ignore[operator]
+
+
+def _check(settings: Settings, model: nn.Module, optimizer: Optimizer, count: int) -> None:
+    for name in ("checkpoint", "history_file", "restore_best"):
+        if getattr(settings, name):
+            raise ValueError(f"{name} is for one start; with starts={count} leave it out")
+    if settings.engine == "eager":
+        raise ValueError("Several starts at once are compiled: leave out engine='eager'")
+    own = optimizer.param_groups[0]
+    if optimizer.state or own.get("f_0", UNKNOWN) != UNKNOWN:
+        raise ValueError("The optimizer has taken steps already, and several starts begin anew: pass a fresh one")
+    for name, p in model.named_parameters():
+        if not p.requires_grad:
+            raise ValueError(f"Several starts train every parameter, but {name} is frozen")
+    for module in model.modules():
+        if next(module.parameters(recurse=False), None) is not None and not hasattr(module, "reset_parameters"):
+            raise ValueError(
+                f"Several starts draw new weights, but {type(module).__name__} has no reset_parameters() to draw them"
+            )

@@ -1,0 +1,54 @@
+"""The engine as a rule of a comparison, and several starts a run."""
+
+import pytest
+
+from cmalight.bench import plan
+from cmalight.bench.spec import SpecError
+from cmalight.bench.training import Job, train
+from tests.bench.common import spec
+from tests.training.common import needs_compiler
+
+
+def trained(**changes):
+    return [train(Job(run.key, run.source, run.definition), lambda told: None) for run in plan(spec(**changes))]
+
+
+def test_the_engine_and_the_starts_define_a_run_where_they_are_not_the_defaults():
+    (eager,), (compiled,) = plan(spec(engine="eager", starts=1)), plan(spec(engine="compiled"))
+    (default,), (several,) = plan(spec()), plan(spec(engine="compiled", starts=3))
+    assert eager.key == default.key
+    assert "engine" not in default.definition
+    assert len({default.key, compiled.key, several.key}) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"engine": "auto"}, "'eager' or 'compiled'"),
+        ({"starts": 0, "engine": "compiled"}, "from 1 to 1000"),
+        ({"starts": 2}, "set engine to 'compiled'"),
+        ({"starts": 2, "engine": "compiled", "time_limit": 1.0}, "cannot be compared"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(changes, message):
+    with pytest.raises(SpecError, match=message):
+        spec(**changes)
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_a_compiled_run_measures_what_the_eager_one_does_and_more_starts_end_no_worse():
+    (eager,) = trained(solvers=["cmalight"])
+    (compiled,) = trained(solvers=["cmalight"], engine="compiled")
+    (several,) = trained(solvers=["cmalight"], engine="compiled", starts=3)
+    assert compiled["epochs"]["outcome"] == eager["epochs"]["outcome"]
+    assert compiled["epochs"]["train_loss"] == pytest.approx(eager["epochs"]["train_loss"], rel=1e-4)
+    assert (eager["compile_seconds"], eager["status"]) == (0.0, "done")
+    assert compiled["compile_seconds"] > 0
+    assert several["final_loss"] <= eager["final_loss"] * (1 + 1e-4)
+
+
+def test_a_solver_that_cannot_be_compiled_fails_with_the_reason():
+    (result,) = trained(solvers=["rmsprop"], engine="compiled")
+    assert result["status"] == "failed"
+    assert "RMSprop are not compiled" in result["error"]["message"]
