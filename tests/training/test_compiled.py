@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from cmalight import CMA, IG, CMALight, TensorBatches, fit
+from cmalight import CMA, IG, CMALight, Controlled, TensorBatches, fit
 from cmalight.training.engine import choosing, pace
 from cmalight.training.engine.compiled import CompiledEngine
 from cmalight.training.loop import Problem, watched_epoch
@@ -58,6 +58,11 @@ def adam(network):
     return torch.optim.Adam(network.parameters(), lr=1e-2, weight_decay=1e-2, amsgrad=True)
 
 
+def controlled(network):
+    """Trials of step sizes first, then epochs of which some are refused."""
+    return Controlled(torch.optim.Adam(network.parameters(), weight_decay=1e-2), tolerance=1.05)
+
+
 OPTIMIZERS = {
     "light": light,
     "certified, two groups": two_groups,
@@ -65,6 +70,7 @@ OPTIMIZERS = {
     "ig": lambda network: IG(network.parameters(), lr=0.5, weight_decay=1e-2),
     "momentum": momentum,
     "adam": adam,
+    "controlled adam": controlled,
 }
 
 
