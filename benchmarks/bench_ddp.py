@@ -23,6 +23,7 @@ from cmalight import CMALight, Outcome
 
 RANKS = 2
 BATCHES = 100
+WIDE = Case("[3x300]", 60, (300,) * 3)
 
 
 def controlled(case: Case) -> Callable[[], tuple[float, float]]:
@@ -81,8 +82,8 @@ def work(rank: int, folder: str, quick: bool) -> None:
         timeout=datetime.timedelta(seconds=120),
     )
     rows = []
-    for case in (SMALL, DEEP):
-        times = interleaved({"SGD": plain(case), "CMALight": controlled(case)}, 5 if quick else 60)
+    for case in (SMALL, DEEP, WIDE):
+        times = interleaved({"SGD": plain(case), "CMALight": controlled(case)}, 5 if quick else 40)
         wall = {name: [seconds for seconds, _ in pairs] for name, pairs in times.items()}
         share = statistics.median(share for _, share in times["CMALight"])
         cells = [f"{1e3 * statistics.median(wall['SGD']):.0f} ms", f"**{100 * share:.2f} %**"]

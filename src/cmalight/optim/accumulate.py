@@ -15,7 +15,7 @@ _SLOTS = 64
 
 
 class LossSum:
-    """Σ count · loss in double precision on the losses' device; only `value` and `lowest` wait for it."""
+    """Σ count · loss in double precision on the losses' device; only `value` and `value_and_lowest` wait for it."""
 
     def __init__(self) -> None:
         self._slots: tuple[Tensor, ...] = ()
@@ -37,7 +37,7 @@ class LossSum:
         self._used += 1
 
     def add_term(self, value: Tensor, weight: float) -> None:
-        """weight · value, where value is at least 0: it cannot change `lowest`."""
+        """weight · value, where value is at least 0: it cannot change the lowest loss."""
         self._sum.add_(value.to(self._device), alpha=weight)
 
     # Reading changes nothing, so that the sum does not depend, to the last bit, on how often it is read.
@@ -47,10 +47,15 @@ class LossSum:
             return 0.0
         return float(self._sum.add(self._buffer[: self._used].sum(), alpha=self._count).item())
 
-    def lowest(self) -> float:
+    def value_and_lowest(self) -> tuple[float, float]:
+        """Σ count · loss and the least loss, waiting once."""
         if not self._slots:
-            return math.inf
-        return float(torch.cat([self._lowest.view(1), self._buffer[: self._used]]).min().item())
+            return 0.0, math.inf
+        losses = self._buffer[: self._used]
+        total = self._sum.add(losses.sum(), alpha=self._count)
+        lowest = torch.minimum(losses.min(), self._lowest) if self._used else self._lowest
+        value, least = torch.stack((total, lowest)).tolist()
+        return value, least
 
     def _start(self, device: torch.device) -> None:
         dtype = accumulation_dtype(device)

@@ -169,7 +169,7 @@ class Epoch:
             return False
         self._checkpoints = [checkpoint for checkpoint in self._checkpoints if self._progress() < checkpoint]
         self._check = self._ranks.begin_gather(
-            self._counts.total, self._counts_agree_with_the_objective(), self._losses.lowest(), self._losses.value()
+            self._counts.total, self._counts_agree_with_the_objective(), *self._losses.value_and_lowest()
         )
         return self._weights is None and self.is_lost()
 
@@ -346,11 +346,11 @@ class Epoch:
         """
         if not (sum(row[0] for row in rows) < self._samples and all(row[1] for row in rows)):
             return False
-        if min(row[2] for row in rows) < 0.0:
+        if min(row[3] for row in rows) < 0.0:
             self._optimizer._stop_rejecting_early()
             self._checkpoints.clear()
             return False
-        self._lower_bound = sum(row[3] for row in rows) / self._samples
+        self._lower_bound = sum(row[2] for row in rows) / self._samples
         if not math.isfinite(self._lower_bound):
             self._state = _State.REJECTED
             return True
