@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class Twin:
-    """docs/controlled.md, lines 31 to 41, around an optimizer that `make` builds over a model's parameters."""
+    """docs/controlled.md, lines 31 to 42, around an optimizer that `make` builds over a model's parameters."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Twin:
         self.k = self.samples / len(batches[0][1])
         self.evaluations = 0
         self.f_0 = self.evaluate()
-        self.best = self.level = self.f_0
+        self.best = self.f_0
         self.since = 0
         self.ramping = True
         self.accepted_one = False
@@ -64,7 +64,7 @@ class Twin:
             self.base.step()
         f_tilde = total / self.samples
         if math.isfinite(f_tilde):
-            if f_tilde <= min(self.tolerance * self.best, self.level):
+            if f_tilde <= min(self.tolerance * self.best, 2 * self.f_0):
                 return self.accept(f_tilde, zeta)
             asks = self.refusals > 0 or not self.accepted_one
             if asks and f_tilde <= 2 * self.f_0 and self.true_loss_fell(weights, zeta):
@@ -104,5 +104,5 @@ class Twin:
         if self.accepted_one:
             self.ceiling = min(self.theta * self.ceiling, zeta / self.theta)
         self.accepted_one, self.refusals = True, 0
-        self.best, self.level = f_tilde, max(self.level, min(self.tolerance * f_tilde, 2 * self.f_0))
+        self.best = f_tilde
         return "certified"

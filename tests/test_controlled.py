@@ -348,7 +348,7 @@ class TestProbe:
 
 
 def test_a_trained_start_moves_although_its_epochs_lie_above_it():
-    """Noisy data near the solution: f̃ > f(w⁰) for every small ζ; the true f certifies the first epoch."""
+    """Noisy data near the solution: f̃ > f(w⁰) for every small ζ."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(200, 5, generator=generator, dtype=torch.float64)
     y = torch.randn(200, 1, generator=generator, dtype=torch.float64)
@@ -364,9 +364,9 @@ def test_a_trained_start_moves_although_its_epochs_lie_above_it():
     optimizer = Controlled(torch.optim.SGD(model.parameters(), lr=1e-4), probe=False)
     reports = [run_epoch(optimizer, objective, model, batches) for _ in range(30)]
     assert reports[0].f_tilde > f_0
-    assert reports[0].outcome is Outcome.CERTIFIED
+    assert reports[0].outcome is Outcome.TOLERATED
     assert objective() < f_0
-    assert optimizer.evaluations <= 3
+    assert optimizer.evaluations == 1
 
 
 def test_the_safeguard_goes_on_with_certified_gradient_epochs():

@@ -3,13 +3,12 @@
 The line numbers in the comments are those of the listing in docs/controlled.md. Symbols beside those of control.py:
 
     best       the least f̃ of an accepted epoch; f(w⁰) before there is one
-    level      what no accepted f̃ may exceed: f(w⁰); at most twice that once the true f had to certify an epoch
     tolerance  c: an epoch stands as long as f̃ ≤ c · best
     patience   P: so many epochs without a new best shrink the step size
     growth     g: a new best lets the step size grow
     ceiling    what ζ may not grow past
 
-Losses are not negative (Assumption 3 of the paper); for one that is, only f̃ ≤ level is asked.
+Losses are not negative (Assumption 3 of the paper); where the best one is, nothing above f(w⁰) stands.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from cmalight.control import Decision, InnerCycle, Known, Outcome
 DEFAULTS: dict[str, float] = {"tolerance": 1.5, "patience": 3, "growth": 1.5}
 # The growth while every epoch is a new best: the step size is still far below where it belongs.
 RAMP = 3.0
-# How far f̃ may lie above f(w⁰) for the true f to be asked whether the epoch was good all the same.
-CERTIFIABLE = 2.0
+# No epoch stands whose f̃ exceeds so many times f(w⁰).
+HIGHEST = 2.0
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,6 @@ class Watch:
     """What the rule remembers."""
 
     best: float
-    level: float
     epochs_since_best: int = 0
     refusals: int = 0  # how many epochs in a row were undone
     moved: bool = False  # whether an epoch was ever accepted
@@ -53,7 +51,7 @@ class Watch:
 
     @classmethod
     def from_start(cls, f_0: float) -> Watch:
-        return cls(best=f_0, level=f_0)
+        return cls(best=f_0)
 
 
 def tolerant(
@@ -68,22 +66,22 @@ def tolerant(
     """Lines 33 to 42; `f_start` and `f_end` evaluate f(w^k) and f(w̃), each at most once, and hardly ever."""
     if not inner.is_finite:
         return refused(known, watch, constants, Outcome.DIVERGED)
-    if inner.f_tilde <= highest_accepted(watch, constants):  # line 33
+    if inner.f_tilde <= highest_accepted(known, watch, constants):  # line 33
         return accepted(inner, watch, constants)
     if inner.f_tilde <= highest_certifiable(known, watch):  # line 38
         f_certified = f_end()
         f_current = f_start()
         if f_certified <= f_current - constants.gamma * inner.zeta / inner.batches:
-            return certified(inner, known, watch, constants, f_certified)
+            return certified(inner, watch, constants, f_certified)
         known = replace(known, f_current=f_current)
     return refused(known, watch, constants, Outcome.REFUSED)
 
 
-def highest_accepted(watch: Watch, constants: Tolerance) -> float:
-    """Line 33: f̃ ≤ min{c · best, level}."""
+def highest_accepted(known: Known, watch: Watch, constants: Tolerance) -> float:
+    """Line 33: f̃ ≤ min{c · best, 2 f(w⁰)}."""
     if watch.best < 0.0:
-        return watch.level
-    return min(constants.tolerance * watch.best, watch.level)
+        return known.f_0
+    return min(constants.tolerance * watch.best, HIGHEST * known.f_0)
 
 
 def highest_certifiable(known: Known, watch: Watch) -> float:
@@ -93,7 +91,7 @@ def highest_certifiable(known: Known, watch: Watch) -> float:
     small ζ, because the batches disagree. And an epoch may end at a point far worse than its losses were: whatever
     starts there is refused, so the second refusal in a row has to be a true one.
     """
-    return CERTIFIABLE * known.f_0 if watch.refusals or not watch.moved else -math.inf
+    return HIGHEST * known.f_0 if watch.refusals or not watch.moved else -math.inf
 
 
 def accepted(inner: InnerCycle, watch: Watch, constants: Tolerance) -> tuple[Decision, Watch]:
@@ -111,17 +109,14 @@ def accepted(inner: InnerCycle, watch: Watch, constants: Tolerance) -> tuple[Dec
     return Decision(Outcome.TOLERATED, inner.zeta, 1.0, phi=watch.best, f_next=None), watch  # line 37
 
 
-def certified(
-    inner: InnerCycle, known: Known, watch: Watch, constants: Tolerance, f_end: float
-) -> tuple[Decision, Watch]:
+def certified(inner: InnerCycle, watch: Watch, constants: Tolerance, f_end: float) -> tuple[Decision, Watch]:
     """Lines 39 and 40: w̃ is kept, and f̃ is what the next epochs are compared with.
 
     That `best` may rise is paid for by a lower ceiling, except at the start, which happens once.
     """
     ceiling = min(constants.theta * watch.ceiling, inner.zeta / constants.theta) if watch.moved else watch.ceiling
     decision = Decision(Outcome.CERTIFIED, inner.zeta, 1.0, phi=inner.f_tilde, f_next=f_end)  # line 39
-    level = max(watch.level, min(constants.tolerance * inner.f_tilde, CERTIFIABLE * known.f_0))
-    return decision, replace(watch, best=inner.f_tilde, level=level, refusals=0, moved=True, ceiling=ceiling)  # line 40
+    return decision, replace(watch, best=inner.f_tilde, refusals=0, moved=True, ceiling=ceiling)  # line 40
 
 
 def refused(known: Known, watch: Watch, constants: Tolerance, outcome: Outcome) -> tuple[Decision, Watch]:

@@ -38,7 +38,7 @@ class Controlled(EpochOptimizer):
         best = f(w⁰)
         repeat:
             run an epoch of steps of the base;  f̃ = its mean loss
-            f̃ ≤ min{c best, f(w⁰)}        keep w̃;  a new best: lr ← g lr;  none for P epochs: lr ← θ lr
+            f̃ ≤ min{c best, 2 f(w⁰)}      keep w̃;  a new best: lr ← g lr;  none for P epochs: lr ← θ lr
             else                           undo the epoch, with the base's state;  lr ← θ lr
 
     The whole listing, and what each of its parts is worth, is in docs/controlled.md.

@@ -98,7 +98,7 @@ class TolerantRule:
 
     def doubtful_above(self, known: control.Known) -> float:
         watch = self._watch()
-        return max(highest_accepted(watch, self._constants()), highest_certifiable(known, watch))
+        return max(highest_accepted(known, watch, self._constants()), highest_certifiable(known, watch))
 
     def is_lost(self, lower_bound: float, known: control.Known, _: Callable[[], float]) -> bool:
         return lower_bound > self.doubtful_above(known)
