@@ -232,7 +232,8 @@ class EpochOptimizer(Optimizer):
         if self._control["f_0"] == UNKNOWN and objective is not None:
             self._anchor(self._evaluate_start(objective), objective)
         f_current = _none_if_unknown(self._control["f_current"])
-        if self._circumstances is not None and self._circumstances != self._describe_circumstances(model):
+        known = f_current is not None and self._circumstances is not None
+        if known and self._circumstances != self._describe_circumstances(model):
             f_current = None  # somebody changed the function, or the weights, between the epochs
         # What is saved or copied in mid-epoch has other weights than w^k.
         self._control["f_current"] = UNKNOWN
@@ -289,7 +290,8 @@ class EpochOptimizer(Optimizer):
         self._epoch = None
         if not decided:
             self._control["f_current"] = UNKNOWN if f_current is None else f_current
-        self._circumstances = self._describe_circumstances(model)
+        is_known = self._control["f_current"] != UNKNOWN
+        self._circumstances = self._describe_circumstances(model) if is_known else None
 
     def _warn_if_stalled(self) -> None:
         state = self._control
