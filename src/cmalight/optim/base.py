@@ -262,8 +262,9 @@ class EpochOptimizer(Optimizer):
         if any(now > left for now, left in zip(self._lrs(), self._lr_left, strict=False)):
             self._warn_about_lr("was raised between two epochs", stacklevel=4)
         self._join_mark = refuse_outer_join(model, self._join_mark)
-        changed = self._circumstances is not None and self._circumstances != self._describe_circumstances(model)
         state = self._control
+        known = state["f_current"] != UNKNOWN and self._circumstances is not None
+        changed = known and self._circumstances != self._describe_circumstances(model)
         rows = ranks.gather(changed, self._zeta(), state["f_0"], state["phi"], state["f_current"], state["epochs"])
         require_same_state([row[1:] for row in rows])
         if self._control["f_0"] == UNKNOWN and objective is not None:
@@ -330,7 +331,8 @@ class EpochOptimizer(Optimizer):
         self._join_mark = getattr(model, "_join_config", None)
         if not decided:
             self._control["f_current"] = UNKNOWN if f_current is None else f_current
-        self._circumstances = self._describe_circumstances(model)
+        is_known = self._control["f_current"] != UNKNOWN
+        self._circumstances = self._describe_circumstances(model) if is_known else None
 
     def _warn_if_stalled(self) -> None:
         state = self._control

@@ -42,6 +42,7 @@ class CompiledEngine(BlockLoop):
         self._rule = step_rule(optimizer)
         self._blocks: dict[StepRule, Callable[..., tuple[Progress, Tensor]]] = {}
         self._evaluation = Evaluation(self._loss, model, feed)
+        self._watched: tuple[tuple[object, ...], Watch] | None = None
 
     def prepare(self) -> None:
         """Compile all that an epoch needs; CannotCompile says why that is not possible."""
@@ -58,8 +59,7 @@ class CompiledEngine(BlockLoop):
         """The steps of a watched epoch; they end early on an early rejection."""
 
         def watch(order: Order, start: Tensor) -> Watch:
-            one = watch_over([epoch], order, start)
-            return one._replace(bound=one.bound[0], active=one.active[0])
+            return self._watch(epoch, order)._replace(start=start)
 
         def is_lost(done: Progress, moved: Tensor, order: Order) -> bool:
             return epoch._progressed(
@@ -72,6 +72,14 @@ class CompiledEngine(BlockLoop):
             )
 
         self._epoch(watch, is_lost)
+
+    def _watch(self, epoch: Epoch, order: Order) -> Watch:
+        """The last one again where nothing is new, as in most epochs: making one takes long for a small network."""
+        figures = (tuple(epoch._checkpoints), epoch._known.f_0, epoch._samples)
+        if self._watched is None or self._watched[0] != figures:
+            one = watch_over([epoch], order, torch.empty(0))
+            self._watched = figures, one._replace(bound=one.bound[0], active=one.active[0])
+        return self._watched[1]
 
     def plain_epoch(self) -> EpochFigures:
         """An epoch under one of torch's optimizers."""
