@@ -139,7 +139,7 @@ def test_runs_that_the_spec_has_and_the_folder_has_not_are_counted(tmp_path):
     next((tmp_path / "runs").iterdir()).unlink()
     data = page_data(read_study(tmp_path))
     assert "1 runs of the spec have no result yet" in " ".join(data["notes"])
-    assert data["spec"][0]["datasets"] == ("diabetes",)
+    assert list(data["spec"][0]["datasets"]) == ["diabetes"]
     assert dict(data["facts"])["batch size"] == "128"
 
 

@@ -83,8 +83,8 @@ class Gathered(LossSum):
     def value(self) -> float:
         return self._figures[0]
 
-    def lowest(self) -> float:
-        return self._figures[1]
+    def value_and_lowest(self) -> tuple[float, float]:
+        return self._figures
 
 
 def _as_tensor(loss: object) -> Tensor:

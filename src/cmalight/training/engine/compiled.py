@@ -75,7 +75,7 @@ class CompiledEngine(BlockLoop):
 
     def _watch(self, epoch: Epoch, order: Order) -> Watch:
         """The last one again where nothing is new, as in most epochs: making one takes long for a small network."""
-        figures = (tuple(epoch._checkpoints), epoch._known.f_0, epoch._samples)
+        figures = (tuple(epoch._checkpoints), epoch._doubtful_above(), epoch._samples)
         if self._watched is None or self._watched[0] != figures:
             one = watch_over([epoch], order, torch.empty(0))
             self._watched = figures, one._replace(bound=one.bound[0], active=one.active[0])
