@@ -150,9 +150,11 @@ def starts(case: Case, rounds: int) -> list[str]:
 
 def peak(case: Case, engine: str) -> tuple[float, float]:
     """MB at the peak of the epochs after the first, and at the peak of all, in a process of its own."""
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(1) as pool:
-        return pool.apply(_peak_here, (case, engine))
+    pool = multiprocessing.get_context("spawn").Pool(1)
+    figures = pool.apply(_peak_here, (case, engine))
+    pool.close()
+    pool.join()
+    return figures
 
 
 def _peak_here(case: Case, engine: str) -> tuple[float, float]:
