@@ -31,7 +31,7 @@ class FitResult:
     best_epoch: int | None
     optimizer: Optimizer
     engine: str = "eager"  # that ran the last epoch
-    engine_reason: str = ""  # why it is not another one
+    engine_reason: str = ""  # where it was a choice
     compile_seconds: float = 0.0  # part of `seconds`
     starts: tuple[Start, ...] = ()  # all, where there were several; the figures above are then the best one's
     best_start: int = 0

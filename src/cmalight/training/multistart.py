@@ -16,7 +16,6 @@ from cmalight.training.best import get_state, put_state
 from cmalight.training.engine.checks import check
 from cmalight.training.engine.flat import CannotCompile
 from cmalight.training.engine.many import ManyStartsEngine
-from cmalight.training.feed import counts_are_lengths
 from cmalight.training.history import History
 from cmalight.training.loop import EpochFigures, largest_lr, plain_figures, watched_figures
 from cmalight.training.run import Run, Settings, own_randomness
@@ -87,9 +86,8 @@ class ManyStarts:
 
     def _prepare(self) -> None:
         run = self._run
-        lengths = counts_are_lengths(run.loss_fn, run.feed)
         try:
-            feed = check(run.model, run.loss_fn, run.optimizer, run.feed, counts_are_lengths=lengths)
+            feed = check(run.model, run.loss_fn, run.optimizer, run.feed)
             self._engine = ManyStartsEngine(
                 [(started.run.model, started.run.optimizer) for started in self._starts],
                 run.loss_fn,

@@ -14,15 +14,23 @@ from cmalight.shapes import refuse_broadcast
 from cmalight.training.engine.blocks import Loss, first_line
 from cmalight.training.engine.flat import CannotCompile, Layout
 from cmalight.training.engine.rules import step_rule
+from cmalight.training.feed import counts_are_lengths
 from cmalight.undisturbed import undisturbed
 
 
-def check(
-    model: nn.Module, loss_fn: Loss, optimizer: Optimizer, feed: Any, *, counts_are_lengths: bool
-) -> TensorBatches:
+def check(model: nn.Module, loss_fn: Loss, optimizer: Optimizer, feed: Any) -> TensorBatches:
     """Raises CannotCompile with the first reason there is; gives the feed, which is then known to be in memory."""
+    data = check_without_running(model, loss_fn, optimizer, feed)
+    _check_compiler()
+    layout = Layout.of(model, optimizer)
+    _check_one_step(model, loss_fn, layout, *(t[: data.batch_size] for t in data.tensors), loader=data)
+    return data
+
+
+def check_without_running(model: nn.Module, loss_fn: Loss, optimizer: Optimizer, feed: Any) -> TensorBatches:
+    """The reasons that can be seen without calling the model."""
     data = _in_memory(feed)
-    if not counts_are_lengths:
+    if not counts_are_lengths(loss_fn, feed):
         raise CannotCompile("class weights or ignored targets make batches of one size count differently")
     layout = Layout.of(model, optimizer)
     step_rule(optimizer)
@@ -31,8 +39,6 @@ def check(
         raise CannotCompile("autocast is on")
     if type(model).__name__ == "OptimizedModule" or isinstance(model, torch.jit.ScriptModule):
         raise CannotCompile("the model is compiled already")
-    _check_compiler()
-    _check_one_step(model, loss_fn, layout, *(t[: data.batch_size] for t in data.tensors), loader=data)
     return data
 
 

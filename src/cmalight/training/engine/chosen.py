@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from torch.optim import Optimizer
 
 from cmalight.data.batches import TensorBatches
 from cmalight.training.engine import choosing
 from cmalight.training.engine.flat import CannotCompile
-from cmalight.training.feed import counts_are_lengths
 
 if TYPE_CHECKING:
     from cmalight.training.engine.compiled import CompiledEngine
@@ -57,35 +56,32 @@ class ChosenEngine:
         logger.warning("Epochs are not compiled: %s.", reason)
 
     def _pays(self, epochs_left: float, seconds_left: float) -> bool:
-        problem, feed = self._problem, self._problem.feed
-        if not isinstance(feed, TensorBatches):
+        from cmalight.training.engine.checks import check_without_running
+
+        problem = self._problem
+        if not isinstance(problem.feed, TensorBatches):
+            self.reason = "the data is not in memory"
             return False
-        work = choosing.Work(epochs_left, seconds_left, len(feed))
+        work = choosing.Work(epochs_left, seconds_left, len(problem.feed))
         if not choosing.might_pay(problem.model, work):
             self.reason = "too little to do for compiling to pay"
             return False
-        self._check()
+        try:
+            feed = check_without_running(problem.model, problem.loss_fn, self._optimizer, problem.feed)
+        except CannotCompile as reason:  # it is not known whether it would pay, so nothing is said
+            self.reason = str(reason)
+            return False
         saving = choosing.predicted_saving(problem.model, problem.loss_fn, self._optimizer, feed, work)
         if not choosing.pays(saving, problem.model):
             self.reason = f"compiling would save about {saving:.0f} s, and take too large a part of that"
             return False
         expected = choosing.compile_seconds(problem.model)
-        logger.warning("Epochs are compiled, in about %.0f s, to save about %.0f s.", expected, saving)
+        self.reason = f"to save about {saving:.0f} s"
+        logger.warning("Epochs are compiled, in about %.0f s, %s.", expected, self.reason)
         return True
 
-    def _check(self) -> Any:
-        from cmalight.training.engine.checks import check
-
-        problem = self._problem
-        return check(
-            problem.model,
-            problem.loss_fn,
-            self._optimizer,
-            problem.feed,
-            counts_are_lengths=counts_are_lengths(problem.loss_fn, problem.feed),
-        )
-
     def _compile(self, seconds_left: Callable[[], float]) -> None:
+        from cmalight.training.engine.checks import check
         from cmalight.training.engine.compiled import CompiledEngine
 
         problem = self._problem
@@ -93,7 +89,7 @@ class ChosenEngine:
             problem.model,
             problem.loss_fn,
             self._optimizer,
-            self._check(),
+            check(problem.model, problem.loss_fn, self._optimizer, problem.feed),
             before_block=problem.before_batch,
             seconds_left=seconds_left,
         )
