@@ -297,7 +297,7 @@ class TestProbe:
         reports = self.epochs(optimizer, model, batches, 1)
         assert reports[0].evaluations == 1
         after_first = len(steps)
-        assert after_first >= 3 * len(batches)
+        assert after_first >= len(batches) + 3 * 10
         self.epochs(optimizer, model, batches, 1)
         assert len(steps) == after_first + len(batches)
 
@@ -315,7 +315,7 @@ class TestProbe:
         before = copied_state(model)
         with optimizer.epoch(Objective(model, MSE, batches, mode="eval")) as epoch:
             for number, (x, y) in enumerate(epoch.batches(batches)):
-                if number == 30:
+                if number == 15:
                     break
                 optimizer.zero_grad()
                 loss = MSE(model(x), y)
@@ -328,6 +328,78 @@ class TestProbe:
         assert not optimizer.state
         assert self.epochs(optimizer, model, batches, 1)[0].outcome is Outcome.NEW_BEST
 
+    @pytest.mark.parametrize("left_after", [2, 7])
+    def test_a_loop_that_is_always_left_early_is_not_refused(self, left_after, caplog):
+        model, batches = self.problem()
+        optimizer = controlled(model, probe=True)
+        outcomes = []
+        for _ in range(3):
+            with optimizer.epoch(Objective(model, MSE, batches, mode="eval")) as epoch:
+                for number, (x, y) in enumerate(epoch.batches(batches)):
+                    if number == left_after:
+                        break
+                    optimizer.zero_grad()
+                    loss = MSE(model(x), y)
+                    loss.backward()
+                    epoch.observe(loss, len(y))
+                    optimizer.step()
+            outcomes.append(epoch.report.outcome)
+        assert outcomes[0] is Outcome.NO_STEP
+        assert outcomes[1] is not Outcome.NO_STEP
+
+    def test_a_loop_that_goes_on_after_abandoning_just_ends(self):
+        model, batches = self.problem()
+        optimizer = controlled(model, probe=True)
+        with optimizer.epoch(Objective(model, MSE, batches, mode="eval")) as epoch:
+            for x, y in epoch.batches(batches):
+                optimizer.zero_grad()
+                loss = MSE(model(x), y)
+                loss.backward()
+                epoch.observe(loss, len(y))
+                optimizer.step()
+                epoch.abandon()
+        assert epoch.report is None
+
+    def test_a_window_of_accumulation_cut_by_a_trial_leaves_no_gradient(self):
+        """Windows of 3 batches, trials of 10: each trial ends inside a window."""
+        model, batches = self.problem()
+        optimizer = controlled(model, probe=True)
+        begun_with_a_gradient = []
+        with optimizer.epoch(Objective(model, MSE, batches, mode="eval")) as epoch:
+            for number, (x, y) in enumerate(epoch.batches(batches), start=1):
+                if number % 10 == 1:
+                    begun_with_a_gradient.append(next(model.parameters()).grad is not None)
+                loss = MSE(model(x), y)
+                (loss / 3).backward()
+                epoch.observe(loss, len(y))
+                if number % 3 == 0:
+                    optimizer.step()
+                    optimizer.zero_grad()
+        assert len(begun_with_a_gradient) > 4
+        assert not any(begun_with_a_gradient[:4])
+
+    @pytest.mark.parametrize("seed", range(6))
+    def test_trained_weights_get_a_step_size_that_moves_them(self, seed):
+        """The trial's batches differ from all the data by more than any gain that is left."""
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(4000, 5, generator=generator, dtype=torch.float64)
+        y = torch.randn(4000, 1, generator=generator, dtype=torch.float64)
+        batches = split(x, y, 20)
+        model = nn.Linear(5, 1).double()
+        with torch.no_grad():
+            ones = torch.cat([x, torch.ones(4000, 1, dtype=torch.float64)], dim=1)
+            solution = torch.linalg.lstsq(ones, y).solution
+            model.weight.copy_(solution[:5].T + 0.02)
+            model.bias.copy_(solution[5])
+        objective = Objective(model, MSE, batches)
+        f_0 = objective()
+        optimizer = Controlled(torch.optim.Adam(model.parameters()))
+        first = run_epoch(optimizer, objective, model, batches, early=True)
+        assert first.lr >= 1e-6
+        for _ in range(9):
+            run_epoch(optimizer, objective, model, batches, early=True)
+        assert objective() < f_0
+
     def test_an_epoch_abandoned_in_a_trial_tries_again(self):
         model, batches = self.problem()
         optimizer = controlled(model, lambda p: torch.optim.Adam(p, lr=1e-5), probe=True)
@@ -339,7 +411,7 @@ class TestProbe:
                 loss.backward()
                 epoch.observe(loss, len(y))
                 optimizer.step()
-                if number == 30:
+                if number == 15:
                     epoch.abandon()
                     break
         assert same_state(copied_state(model), before)
@@ -398,6 +470,16 @@ def test_no_safeguard_where_it_was_not_asked_for():
         group["lr"] *= 1e-9
     run_epoch(optimizer, objective, model, batches)
     assert not optimizer.param_groups[0]["safeguarded"]
+
+
+def test_a_base_whose_settings_have_our_names_is_refused():
+    class Bounded(torch.optim.SGD):
+        def __init__(self, params):
+            super().__init__(params, lr=0.1)
+            self.defaults["gamma"] = 1e-3
+
+    with pytest.raises(ValueError, match="settings of the same names: gamma"):
+        Controlled(Bounded(network().parameters()))
 
 
 def test_lr_is_where_it_begins():

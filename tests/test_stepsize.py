@@ -55,4 +55,4 @@ def test_whatever_the_losses_the_search_ends_with_a_step_size_that_was_tried(los
     source = iter(losses)
     chosen, tried = search(lambda _: next(source), start)
     assert chosen in tried
-    assert tried[chosen] <= max(tried.values())
+    assert len(tried) <= MOST_TRIALS

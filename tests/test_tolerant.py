@@ -46,6 +46,12 @@ def test_as_long_as_every_epoch_is_a_new_best_the_step_size_grows_faster():
     assert (decision.zeta_factor, after.ramping) == (RAMP, True)
 
 
+def test_without_growth_there_is_no_ramp_either():
+    still = Tolerance(gamma=0.1, theta=0.5, tolerance=1.5, patience=3, growth=1.0)
+    decision, _ = tolerant(inner(3.0), KNOWN, watch(ramping=True), still, f_start=no_evaluation, f_end=no_evaluation)
+    assert decision.zeta_factor == 1.0
+
+
 def test_the_first_epoch_that_is_no_new_best_ends_the_ramp():
     assert not decide(4.5, watch(4.0, ramping=True))[1].ramping
     assert not decide(7.0, watch(4.0, ramping=True))[1].ramping
@@ -155,6 +161,20 @@ def test_growth_is_paid_for_by_a_decrease_of_the_best(sequence):
             assert f_tilde <= 2 * F_0
         zeta *= decision.zeta_factor
     assert paid <= F_0 * (1 + 1e-9)
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 16.0), st.booleans()), min_size=1, max_size=200))
+def test_the_step_size_never_exceeds_the_ceiling_which_every_rise_of_the_best_lowers(sequence):
+    zeta, state = 1.0, Watch.from_start(F_0)
+    for f_tilde, true_loss_fell in sequence:
+        before = state
+        f_end = (lambda: -math.inf) if true_loss_fell else (lambda: math.inf)
+        decision, state = decide(f_tilde, before, zeta=zeta, f_end=f_end)
+        if state.best > before.best and before.moved:
+            assert decision.outcome is Outcome.CERTIFIED
+            assert state.ceiling <= CONSTANTS.theta * before.ceiling
+        zeta *= decision.zeta_factor
+        assert zeta <= state.ceiling
 
 
 @given(losses)

@@ -1,8 +1,9 @@
 """The search for a first step size on plain floats: which one to try next, and which one to begin with.
 
-Step sizes are tried on the same few batches from the same weights, a factor of ten apart. Taken is the smallest that
-gains nearly as much as the best, because what is too small grows within a few epochs, and what is too large may end
-on a plateau that no epoch leaves again.
+Step sizes are tried on the same few batches from the same weights, a factor of ten apart; f_0 is the loss of these
+batches at these weights, because that of all the data differs from it by more than a small gain. Taken is the smallest
+that gains nearly as much as the best, because what is too small grows within a few epochs, and what is too large may
+end on a plateau that no epoch leaves again.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def accepted(inner: InnerCycle, watch: Watch, constants: Tolerance) -> tuple[Dec
     """Lines 34 to 37: w̃ is kept; ζ grows, stays or shrinks."""
     watch = replace(watch, refusals=0, moved=True)
     if inner.f_tilde <= watch.best - constants.gamma * inner.zeta / inner.batches:  # line 34
-        growth = RAMP if watch.ramping else constants.growth
+        growth = max(RAMP, constants.growth) if watch.ramping and constants.growth > 1.0 else constants.growth
         factor = max(1.0, min(growth, watch.ceiling / inner.zeta))  # line 35
         decision = Decision(Outcome.NEW_BEST, inner.zeta, factor, phi=inner.f_tilde, f_next=None)
         return decision, replace(watch, best=inner.f_tilde, epochs_since_best=0)

@@ -392,6 +392,10 @@ class EpochOptimizer(Optimizer):
         """A copy of what the inner cycle remembers from step to step; a plain gradient step remembers nothing."""
         return None
 
+    def _drop_gradients(self) -> None:
+        for p in self._parameters():
+            p.grad = None
+
     def _wants_probe(self) -> bool:
         """Whether the first batches should first be used to find a step size."""
         return False

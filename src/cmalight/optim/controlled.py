@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -28,6 +29,8 @@ _RULES = ("tolerant", "light", "certified")
 # Once the step size is this far below its largest, the inner optimizer has nothing left to give.
 _SAFEGUARD_BELOW = 1e-6
 _SAFEGUARD_LR = 0.5
+# Optimizers whose weight decay is decoupled, but for those that say so in their groups.
+_DECOUPLED = ("AdamW", "Adafactor", "Muon", "RAdamScheduleFree")
 
 
 class Controlled(EpochOptimizer):
@@ -109,6 +112,8 @@ class Controlled(EpochOptimizer):
             "early_rejection": bool(early_rejection),
             "safeguard": bool(safeguard),
         }
+        if not isinstance(base, EpochOptimizer) and (clash := sorted(settings.keys() & base.defaults.keys())):
+            raise ValueError(f"Controlled cannot watch a base that has settings of the same names: {', '.join(clash)}")
         Optimizer.__init__(self, [{"params": group["params"]} for group in base.param_groups], settings)
         base.param_groups[0].update(settings)  # also over what a base of ours may have left there
         self._attach(base)
@@ -178,7 +183,8 @@ class Controlled(EpochOptimizer):
 
     def _weight_decay_of(self, group: dict[str, Any]) -> float:
         """Decoupled weight decay is no term of the objective: it shrinks the weights beside the gradient step."""
-        decoupled = group.get("decoupled_weight_decay", group.get("decouple", "AdamW" in type(self.base).__name__))
+        by_name = any(name in type(self.base).__name__ for name in _DECOUPLED)
+        decoupled = group.get("decoupled_weight_decay", group.get("decouple", by_name))
         return 0.0 if decoupled else float(group.get("weight_decay", 0.0))
 
     def _inner_state(self) -> InnerState:
@@ -215,6 +221,8 @@ class Controlled(EpochOptimizer):
             # What follows is a run of CMALight from these weights: f(w⁰) is evaluated when the next epoch begins.
             self._scale_lr_to(_SAFEGUARD_LR)
             state.update({"safeguarded": 1, "f_0": UNKNOWN})
+            self.base.state.clear()  # it would only grow stale
+            return replace(report, next_lr=self._zeta())
         return report
 
     def _needs_safeguard(self) -> bool:

@@ -68,6 +68,7 @@ class Epoch:
         self._displacement: float | None = None  # ‖w̃ − w^k‖ where an engine has taken it
         self._announced = 0.0  # the samples in all the batches that `batches` gave
         self._probe: Probe | None = None
+        self._left_in_a_trial = False
 
     def __enter__(self) -> Epoch:
         if self._state is not _State.NEW:
@@ -115,8 +116,10 @@ class Epoch:
         self.expect(loader)
         first: list[Any] = []
         if self._state is _State.OPEN and self._weights is None and self._optimizer._wants_probe():
-            first = first_batches(iterator)
+            first = first_batches(iterator, self._samples)
             yield from self._probed(first, loader)
+            if self._has_ended():
+                return
         for batch in itertools.chain(first, iterator):
             self.announce(batch)
             yield batch
@@ -194,6 +197,7 @@ class Epoch:
                     return
             probe.end_trial()
             self._go_back()
+            self._optimizer._drop_gradients()  # of a window of accumulation that the trial cut in half
             for source, state in randomness:
                 source.put(state)
         self._end_probe(probe.choice())
@@ -227,6 +231,7 @@ class Epoch:
         lr_changed = False
         try:
             if self._probe is not None:  # the loop was left in the middle of a trial
+                self._left_in_a_trial = kind is None
                 self._end_probe(self._probe.choice() if kind is None else None)
             lr_changed = kind is None and self._optimizer._lrs() != self._lrs
             if kind is None and state is not _State.ABANDONED:
@@ -264,10 +269,6 @@ class Epoch:
         if self._inner is not None:
             self._inner.restore()
 
-    def _was_probed(self) -> bool:
-        """Whether the loop was left before the trials of step sizes were over: then no batch of its own was seen."""
-        return self._is_first and bool(self._optimizer._control.get("probed"))
-
     def _totals(self) -> Totals:
         own = Totals(
             loss=self._losses.value(),
@@ -277,7 +278,7 @@ class Epoch:
             displacement=self._displacement_norm(),
         )
         totals = own if self._weights is None else self._weights.agreed(own)
-        if not totals.samples and not self._was_probed():
+        if not totals.samples and not self._left_in_a_trial:
             raise RuntimeError(
                 "The epoch saw no batch: call epoch.observe(loss, len(target)) for each batch, "
                 "and check that the loader is not empty"
@@ -404,6 +405,9 @@ class Epoch:
 
     def _gradients_cleared(self) -> None:
         self._counts.cut()
+
+    def _has_ended(self) -> bool:
+        return self._state is not _State.OPEN
 
     def _require_open(self, call: str) -> None:
         if self._state is not _State.OPEN:

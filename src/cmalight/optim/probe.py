@@ -10,12 +10,16 @@ from typing import Any
 from torch import Tensor
 
 from cmalight import stepsize
+from cmalight.counting import batch_size
 from cmalight.optim.accumulate import BatchCounts, LossSum
 
-# How many batches a trial takes, and in how much memory they may be kept meanwhile.
-_TRIAL_BATCHES = 50
+# How many batches a trial takes: a quarter of an epoch's within these limits; and the memory they may be kept in.
+_MOST_BATCHES, _FEW_BATCHES = 50, 10
 _LEAST_BATCHES = 4
+_EPOCH_SHARE = 0.25
 _MOST_BYTES = 1 << 28
+# The first trial's step size, of the given one: it moves nothing and tells what the batches' losses are at w⁰.
+_STANDING_STILL = 1e-9
 
 
 class Probe:
@@ -24,9 +28,10 @@ class Probe:
     def __init__(self, batches: list[Any], *, zeta: float, f_0: float) -> None:
         self._batches = batches
         self._length = max(_LEAST_BATCHES, len(batches))
-        self._f_0 = f_0
+        self._f_0 = f_0  # until the first trial gives that of the batches
+        self._given = zeta
         self._tried: dict[float, float] = {}
-        self.zeta: float | None = zeta  # of the trial under way, or the next
+        self.zeta: float | None = _STANDING_STILL * zeta  # of the trial under way, or the next
 
     def begin_trial(self) -> None:
         self.counts = BatchCounts()
@@ -46,22 +51,31 @@ class Probe:
             raise RuntimeError("the probe is over: no trial is under way")
         samples = self.counts.total - self._samples_before
         loss = self.losses.value() / samples if samples else math.inf
+        if self.zeta < self._given and not self._tried:
+            self._f_0 = loss if math.isfinite(loss) else self._f_0
+            self.zeta = self._given
+            return
         self._tried[self.zeta] = loss if math.isfinite(loss) else math.inf
         self.zeta = stepsize.next_trial(self._tried, self._f_0)
 
-    def choice(self) -> float | None:
-        """By the trials so far; None before there is one."""
-        return stepsize.choice(self._tried, self._f_0) if self._tried else None
+    def choice(self) -> float:
+        """By the trials so far; the given one before there is any."""
+        return stepsize.choice(self._tried, self._f_0) if self._tried else self._given
 
 
-def first_batches(iterator: Iterator[Any]) -> list[Any]:
-    """The batches of a trial, as far as they fit into memory; at least one, if there is one."""
+def first_batches(iterator: Iterator[Any], samples: float) -> list[Any]:
+    """The batches of a trial, as far as they fit into memory; at least one, if there is one.
+
+    samples: of an epoch, where that is known; else 0
+    """
     kept: list[Any] = []
-    size = 0
-    for batch in itertools.islice(iterator, _TRIAL_BATCHES):
+    size, wanted = 0, _MOST_BATCHES
+    for batch in itertools.islice(iterator, _MOST_BATCHES):
         kept.append(batch)
         size += _bytes_of(batch)
-        if size > _MOST_BYTES:
+        if len(kept) == 1 and samples > 0 and (count := batch_size(batch)):
+            wanted = min(_MOST_BATCHES, max(_FEW_BATCHES, int(_EPOCH_SHARE * samples / count)))
+        if size > _MOST_BYTES or len(kept) == wanted:
             break
     return kept
 
@@ -69,6 +83,8 @@ def first_batches(iterator: Iterator[Any]) -> list[Any]:
 def _bytes_of(batch: Any) -> int:
     if isinstance(batch, Tensor):
         return batch.numel() * batch.element_size()
+    if isinstance(size := getattr(batch, "nbytes", None), int):  # an array
+        return size
     parts: Iterable[Any] = ()
     if isinstance(batch, dict):
         parts = batch.values()
