@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cmalight import bench
 from cmalight.bench.costs import MEASURES
 from cmalight.bench.curves import curves
+from cmalight.bench.report.about import facts
 from cmalight.bench.summaries import control_figures
 from tests.bench.synthetic import run, write
 
@@ -99,10 +100,17 @@ def test_solvers_of_one_name_with_other_options_are_told_apart(tmp_path):
     assert bench.traces(results).labels.solvers == ["adam (defaults)", "adam (amsgrad=true, lr=0.01)"]
 
 
-def test_runs_under_other_rules_are_other_problems(tmp_path):
-    results = loaded(tmp_path, [run("a", [0.1]), run("b", [0.1]), run("a", [0.1], batch_size=32)])
-    names = bench.solution_costs(results, 0.1, complete=False).index.tolist()
-    assert names == ["data · 1x5 · batch size 128 · seed 0", "data · 1x5 · batch size 32 · seed 0"]
+@pytest.mark.parametrize(
+    ("rule", "usual", "other"), [("batch_size", "128", 32), ("engine", "eager", "compiled"), ("starts", "1", 4)]
+)
+def test_runs_under_other_rules_are_other_problems(tmp_path, rule, usual, other):
+    results = loaded(tmp_path, [run("a", [0.1]), run("b", [0.1]), run("a", [0.1], **{rule: other})])
+    costs = bench.solution_costs(results, 0.1, complete=False)
+    title = rule.replace("_", " ")
+    assert set(costs.index) == {f"data · 1x5 · {title} {value} · seed 0" for value in (usual, other)}
+    assert costs["b"].isna().sum() == 1
+    assert bench.traces(results).labels.left_out == 0
+    assert set(dict(facts(results.runs))[title].split(", ")) == {usual, str(other)}
 
 
 def test_networks_with_other_options_and_other_data_are_other_problems(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from cmalight.bench.tables import Column, Table, latex_text, markdown_text, shown, to_csv, to_latex, to_markdown
 
-NASTY = "<script>alert(1)</script> | a_b & 50% $x$ #1 {y} ~ ^ \\ `c` *d*"
+NASTY = "<script>alert(1)</script> | a_b & 50% $x$ #1 {y} ~ ^ \\ `c` *d* [e]"
 
 
 def table(rows, group=1):
@@ -68,6 +68,7 @@ def test_names_are_text_in_latex():
     assert r"\textless{}script\textgreater{}" in line
     for sign in "&%$#_{}":
         assert f"\\{sign}" in line
+    assert line.endswith("{*}d{*} {[}e]")
     assert latex_text("\\input{x}") == r"\textbackslash{}input\{x\}"
     assert latex_text("τ=0.1") == r"$\tau$=0.1"
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cmalight.bench.machine import PACKAGES
 from cmalight.bench.measuring import COLUMNS
+from cmalight.bench.planning import LATER_RULES
 from cmalight.bench.results import good_results
 from cmalight.bench.spec import Plain
 
@@ -16,14 +17,18 @@ if TYPE_CHECKING:
     import pandas
 
 _TEXT_COLUMNS = ("outcome",)
-_RULES = ("time_limit", "max_epochs", "batch_size", "order", "measure_every", "threads", "split_seed", "test_share")
+# Rules of a spec: runs under different ones are different problems.
+RULES = (
+    *("time_limit", "max_epochs", "batch_size", "order", "measure_every", "threads", "split_seed", "test_share"),
+    *LATER_RULES,
+)
 _CELL = ["dataset", "network", "seed", "solver"]
 _FIGURES = ("seconds", "initial_loss", "final_loss", "final_test_loss", "final_test_accuracy", "evaluations")
 _PLACE = ("host", "cpu", "cores", "concurrency", "load")
 _VERSIONS = ("python", *PACKAGES)
 _NUMBERS = (
     *("seed", "epochs", *_FIGURES, "best_loss", "attempts", "started", "finished", "cores", "concurrency", "load"),
-    *(rule for rule in _RULES if rule != "order"),
+    *(rule for rule in RULES if rule not in ("order", "engine")),
 )
 
 
@@ -79,9 +84,7 @@ def _row(content: Plain) -> Plain:
         **{name: content.get(name) for name in _FIGURES},
         "best_loss": min([*losses, content["final_loss"]]) if done else None,
         "attempts": content.get("attempts"),
-        **{name: run.get(name) for name in _RULES},
-        "engine": run.get("engine", "eager"),
-        "starts": run.get("starts", 1),
+        **{name: run.get(name, LATER_RULES.get(name)) for name in RULES},
         "compile_seconds": content.get("compile_seconds"),
         "started": content.get("started"),
         "finished": content.get("finished"),

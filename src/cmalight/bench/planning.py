@@ -21,7 +21,7 @@ from cmalight.names import unknown_name
 _DEFINITION = 1
 _KEY_DIGITS = 40
 # Rules that came later: a run that leaves them at their defaults is the run it was before.
-_LATER_RULES = {"engine": "eager", "starts": 1}
+LATER_RULES: Plain = {"engine": "eager", "starts": 1}
 _RULES = (
     "time_limit",
     "max_epochs",
@@ -72,7 +72,7 @@ def plan(spec: Spec, *, fetch: bool = False) -> list[PlannedRun]:
         check_solver(solver)
     _check_names(spec)
     rules = {key: getattr(spec, key) for key in _RULES}
-    rules |= {key: value for key in _LATER_RULES if (value := getattr(spec, key)) != _LATER_RULES[key]}
+    rules |= {key: value for key in LATER_RULES if (value := getattr(spec, key)) != LATER_RULES[key]}
     runs = []
     for source in spec.datasets:
         entry = dataset_info(source)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Costs = Mapping[float, "pandas.DataFrame"]
 PAPER_TAUS = (1e-1, 1e-2, 1e-4)
 UNCONTROLLED = "uncontrolled"
-# The outcomes with which the tentative point stands: line 7, and lines 33 to 39 of the tolerant rule.
+# The outcomes with which the tentative point stands: line 7, and lines 35 to 39 of the tolerant rule.
 ACCEPTED = ("accepted", "new_best", "tolerated", "stagnated", "certified")
 _NO_CONTROL = (UNCONTROLLED, "no_step")
 

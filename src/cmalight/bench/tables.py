@@ -22,6 +22,8 @@ _LATEX = {
     "|": r"\textbar{}",
     "·": r"\textperiodcentered{}",
     "τ": r"$\tau$",
+    "[": "{[}",  # at the head of a row, the end of the one before it would take them as arguments
+    "*": "{*}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
 }
 _MARKDOWN = {"&": "&amp;", "<": "&lt;", ">": "&gt;", **{sign: f"\\{sign}" for sign in "\\`*_[]|#~$"}}

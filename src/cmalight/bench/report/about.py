@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from cmalight.bench.costs import Traces
 from cmalight.bench.folder_status import read_calls
-from cmalight.bench.frames import Results
+from cmalight.bench.frames import RULES, Results
 
 if TYPE_CHECKING:
     import pandas
 
 MOST_FAILURES = 200
-_RULES = ("time_limit", "max_epochs", "batch_size", "order", "measure_every", "threads", "split_seed", "test_share")
 _UNITS = {"time_limit": ", s", "measure_every": ", epochs"}
 _PLACE = {"host": "machine", "cpu": "processor", "cores": "cores", "concurrency": "runs at once"}
 
@@ -21,7 +20,7 @@ _PLACE = {"host": "machine", "cpu": "processor", "cores": "cores", "concurrency"
 def facts(runs: pandas.DataFrame) -> list[tuple[str, str]]:
     """What holds for the runs: each with all the values it has."""
     found = [(title, _values(runs, column)) for column, title in _PLACE.items()]
-    found += [(rule.replace("_", " ") + _UNITS.get(rule, ""), _values(runs, rule)) for rule in _RULES]
+    found += [(rule.replace("_", " ") + _UNITS.get(rule, ""), _values(runs, rule)) for rule in RULES]
     versions = [column for column in runs.columns if str(column).startswith("version_")]
     found += [(str(column).removeprefix("version_"), _values(runs, column)) for column in versions]
     return [(title, text) for title, text in found if text]
