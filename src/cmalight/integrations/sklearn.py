@@ -46,6 +46,7 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
     n_iter_: int
     loss_curve_: list[float]
     history_: History
+    _optimizer: Optimizer
 
     def __init__(
         self,
@@ -296,8 +297,8 @@ def _all_or_nothing(estimator: _NetworkEstimator) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        vars(estimator).clear()
-        vars(estimator).update(kept)
+        estimator.__dict__.clear()
+        estimator.__dict__.update(kept)
         raise
 
 
