@@ -117,7 +117,11 @@ class Objective:
             self.model.train()
 
     def _mean_loss(self) -> float:
-        """Over all ranks; one whose pass fails says so to the others, which would wait for it otherwise."""
+        """Over all ranks; one whose pass fails says so to the others, which would wait for it otherwise.
+
+        Not so where the forward pass itself communicates (FSDP2): the others then wait inside their own pass, and end
+        by the timeout of the process group.
+        """
         total, samples, failure = 0.0, 0.0, None
         try:
             total, samples = self._own_sums(self._rounds())

@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 
 import pytest
@@ -38,25 +38,32 @@ def workers(process):
 
 def kill_worker_after(process, rank, epoch):
     """Waits for rank 0 to report that epoch."""
-    deadline = time.monotonic() + SECONDS
-    for line in process.stdout:
-        assert time.monotonic() < deadline
-        if line.startswith(f"epoch {epoch} "):
-            os.kill(workers(process)[rank], signal.SIGKILL)
-            return
-    raise AssertionError(f"the run was over before epoch {epoch}")
+    deadline = threading.Timer(SECONDS, process.kill)  # also where no line comes
+    deadline.start()
+    try:
+        seen = []
+        for line in process.stdout:
+            seen.append(line)
+            if line.startswith(f"epoch {epoch} "):
+                os.kill(workers(process)[rank], signal.SIGKILL)
+                return
+        raise AssertionError(f"the run was over before epoch {epoch}:\n{''.join(seen)}")
+    finally:
+        deadline.cancel()
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the ranks in /proc")
 def test_killed_ranks_go_on_from_the_checkpoint_as_if_never_killed(tmp_path):
     arguments = ("--epochs", 40, "--checkpoint")
-    broken = torchrun("ddp.py", *arguments, tmp_path / "broken.pt", folder=tmp_path, restarts=3)
+    # Two restarts are ours; on a busy machine gloo's ranks may fail to find each other after one, which costs more.
+    broken = torchrun("ddp.py", *arguments, tmp_path / "broken.pt", folder=tmp_path, restarts=8)
     try:
         kill_worker_after(broken, 1, 4)
         kill_worker_after(broken, 0, 20)
     except BaseException:
         broken.kill()
+        broken.communicate()
         raise
     rest = output_of(broken)
     assert broken.returncode == 0, rest
@@ -82,13 +89,3 @@ def test_the_example_runs_on_two_ranks(script, tmp_path):
     assert "rejected before its end" in output
     assert float(re.search(r"final loss ([\d.]+)", output).group(1)) < 0.01
     assert any(tmp_path.iterdir())  # its checkpoint
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("script", "loss"), [("amp_resnet.py", 0.7)])
-def test_the_example_runs(script, loss, tmp_path):
-    run = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / script)], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS
-    )
-    assert run.returncode == 0, run.stderr
-    assert float(re.search(r"final loss ([\d.]+)", run.stdout).group(1)) < loss

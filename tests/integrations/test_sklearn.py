@@ -159,6 +159,35 @@ def test_a_warm_start_on_other_data_takes_the_weights_as_its_start():
         model.set_params(hidden_layer_sizes=9).fit(x, y)
 
 
+@pytest.mark.parametrize("change", [{"solver": "adam"}, {"lr": 0.01}, {"solver_options": {"theta": 0.5}}], ids=str)
+def test_a_warm_start_with_another_solver_or_other_options_uses_them(change):
+    x, y = regression(100)
+    model = small(warm_start=True, max_epochs=3).fit(x, y)
+    before = weights(model)
+    model.set_params(**change).fit(x, y)
+    used = {"solver": type(model._optimizer).__name__.lower(), "lr": model.history_[0].lr}
+    used["solver_options"] = {"theta": model._optimizer.param_groups[0].get("theta")}
+    assert {name: used[name] for name in change} == change
+    assert model.n_iter_ == 6
+    assert not torch.equal(weights(model), before)
+
+
+def test_a_warm_start_keeps_the_precision_of_the_network():
+    x, y = regression(60)
+    model = small(warm_start=True).fit(x.astype(np.float32), y)
+    model.fit(x, y)
+    assert model.n_iter_ == 20
+    assert model.predict(x).dtype == np.float32
+    assert small(warm_start=True).fit(x, y).fit(x.astype(np.float32), y).predict(x).dtype == np.float64
+
+
+def test_whole_numbers_may_be_numpys():
+    x, y = regression(60)
+    numbers = {"batch_size": 8, "max_epochs": 4, "patience": 3, "early_stopping": True}
+    numpys = {name: np.int64(n) if name != "early_stopping" else n for name, n in numbers.items()}
+    assert torch.equal(weights(small(**numpys).fit(x, y)), weights(small(**numbers).fit(x, y)))
+
+
 def test_a_warm_start_with_other_classes_is_refused():
     x, y = flowers()
     model = small(CMALightClassifier, warm_start=True, max_epochs=1).fit(x, y)
@@ -223,6 +252,35 @@ def test_bad_parameters_are_named(options, message):
     x, y = regression(30)
     with pytest.raises(ValueError, match=message):
         small(**options).fit(x, y)
+
+
+@pytest.mark.parametrize("kind", [CMALightRegressor, CMALightClassifier])
+@pytest.mark.parametrize("warm_start", [False, True])
+def test_a_first_fit_that_fails_leaves_an_estimator_that_is_not_fitted(kind, warm_start):
+    x, y = regression(60)
+    y = y > 500 if kind is CMALightClassifier else y
+    model = small(kind, solver="adamm", warm_start=warm_start)
+    with pytest.raises(ValueError, match="did you mean 'adam'"):
+        model.fit(x, y)
+    with pytest.raises(NotFittedError):
+        model.predict(x)
+    model.set_params(solver="adam").fit(x, y)
+    assert torch.equal(weights(model), weights(small(kind, solver="adam").fit(x, y)))
+
+
+@pytest.mark.parametrize("warm_start", [False, True])
+@pytest.mark.parametrize("wrong", [{"solver": "adamm"}, {"solver": "sgd", "lr": 1e20}], ids=["at once", "in training"])
+def test_a_refit_that_fails_leaves_the_old_model(wrong, warm_start):
+    x, y = regression(60)
+    model = small(activation="relu", warm_start=warm_start).fit(x, y)
+    expected, right = model.predict(x), {name: getattr(model, name) for name in wrong}
+    other = x if warm_start else x[:, :3]
+    with pytest.raises(ValueError, match=r"did you mean|diverged"):
+        model.set_params(**wrong).fit(other, -3 * y)
+    np.testing.assert_array_equal(model.predict(x), expected)
+    assert model.n_iter_ == len(model.loss_curve_) == 10
+    untouched = small(activation="relu", warm_start=warm_start).fit(x, y).fit(x, y)
+    assert torch.equal(weights(model.set_params(**right).fit(x, y)), weights(untouched))
 
 
 def test_a_solver_that_diverges_is_an_error():

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import itertools
 import warnings
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 try:
     import numpy as np
@@ -43,6 +46,7 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
     n_iter_: int
     loss_curve_: list[float]
     history_: History
+    _optimizer: Optimizer
 
     def __init__(
         self,
@@ -85,9 +89,10 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         """Train the network, a new one or, with warm_start, the one there is, on arrays that were checked."""
         self._check_parameters()
         sizes = [inputs.shape[1], *_sizes(self.hidden_layer_sizes), outputs]
-        goes_on = self.warm_start and hasattr(self, "network_")
+        goes_on = self._goes_on()
         if goes_on:
             self._require_same_network(sizes)
+            self.network_, self._optimizer = copy.deepcopy((self.network_, self._optimizer))  # this fit may fail
         else:
             self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
             self.n_iter_, self.loss_curve_ = 0, []
@@ -97,24 +102,24 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
             *training, batch_size=self._batch_size(len(training[0])), order=self.order, seed=self._seed
         )
         batches.set_epoch(self.n_iter_)
-        self._resume(batches, goes_on=goes_on)
+        optimizer = self._kept_optimizer(batches) if goes_on else None
         with one_thread_for_small_steps(self.network_, batches.batch_size), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*has stalled", category=RuntimeWarning)  # said below, once
-            result = self._fit(batches, validation, goes_on=goes_on)
+            result = self._fit(batches, validation, optimizer)
         self._conclude(result, batches)
 
-    def _fit(self, batches: TensorBatches, validation: Any, *, goes_on: bool) -> FitResult:
+    def _fit(self, batches: TensorBatches, validation: Any, kept: Optimizer | None) -> FitResult:
         return fit(
             self.network_,
             self._loss,
             batches,
-            optimizer=self._optimizer if goes_on else self.solver,
-            optimizer_options=None if goes_on else self._optimizer_options(),
+            optimizer=self.solver if kept is None else kept,
+            optimizer_options=self._optimizer_options() if kept is None else None,
             seed=self._seed,
-            max_epochs=self.max_epochs,
+            max_epochs=_plain(self.max_epochs),
             time_limit=self.time_limit,
             validation=validation,
-            patience=self.patience if self.early_stopping else None,
+            patience=_plain(self.patience) if self.early_stopping else None,
             restore_best=bool(self.early_stopping),
             callbacks=(_StopWhenTooSmall(torch.finfo(batches.tensors[0].dtype).eps),),
             progress=bool(self.verbose),
@@ -124,11 +129,12 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         if result.status is Status.DIVERGED:
             raise ValueError(f"Training diverged: {result.reason}; give a smaller lr, or solver='cmalight'")
         self._optimizer, self._data_seen = result.optimizer, _fingerprint(batches)
+        self._made_as = (self.solver, self._optimizer_options())
         self.status_ = result.status.value
         self.history_ = result.history
         self.evaluations_ = result.evaluations
         self.n_iter_ += result.epochs
-        self.loss_curve_ += [record.f_tilde for record in result.history]
+        self.loss_curve_ = self.loss_curve_ + [record.f_tilde for record in result.history]
         self.loss_ = Objective(self.network_, self._loss, batches)()
         if result.status is Status.INTERRUPTED:
             warnings.warn("Training was interrupted; the weights of the last whole epoch are kept.", stacklevel=4)
@@ -140,10 +146,23 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
                 stacklevel=4,
             )
 
-    def _resume(self, batches: TensorBatches, *, goes_on: bool) -> None:
-        """With the data of the last call the control goes on; other data is another objective."""
-        if goes_on and _fingerprint(batches) != self._data_seen and hasattr(self._optimizer, "restart"):
+    def _goes_on(self) -> bool:
+        return bool(self.warm_start) and hasattr(self, "network_")
+
+    def _kept_optimizer(self, batches: TensorBatches) -> Optimizer | None:
+        """With the data of the last call the control goes on; other data is another objective.
+
+        None where another solver, or other options of it, are asked for by now.
+        """
+        if self._made_as != (self.solver, self._optimizer_options()):
+            return None
+        if _fingerprint(batches) != self._data_seen and hasattr(self._optimizer, "restart"):
             self._optimizer.restart(Objective(self.network_, self._loss, batches))
+        return self._optimizer
+
+    def _input_types(self) -> Any:
+        """A network that goes on keeps its precision."""
+        return _dtypes(self.network_) if self._goes_on() else [np.float64, np.float32]
 
     def _check_parameters(self) -> None:
         check_choice("activation", self.activation, ACTIVATIONS)
@@ -173,7 +192,7 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _batch_size(self, rows: int) -> int:
         if self.batch_size != "auto":
-            return self.batch_size
+            return _plain(self.batch_size)  # type: ignore[no-any-return]
         return min(128, max(8, rows // _STEPS_IN_AN_EPOCH))
 
     def _parts(self, inputs: Any, target: Any, stratify: Any) -> tuple[tuple[Tensor, Tensor], Any]:
@@ -209,20 +228,22 @@ class CMALightRegressor(RegressorMixin, _NetworkEstimator):  # type: ignore[misc
         max_epochs, time_limit: the end of the training, the limit in seconds.
         early_stopping: keep `validation_fraction` of the rows aside, stop after `patience` epochs without a better
             loss on them, and end on the best weights.
-        warm_start: a second `fit` goes on where the first ended.
+        warm_start: a second `fit` goes on where the first ended, in its precision; another solver, or other options
+            of it, begin anew from its weights.
         random_state: of the initial weights, the order of the rows and the rows that are kept aside.
     """
 
     _loss = nn.MSELoss()
 
     def fit(self, X: Any, y: Any) -> CMALightRegressor:  # noqa: N803
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)  # noqa: N806
-        table = y.reshape(len(y), -1).astype(X.dtype)
-        self._single_target = y.ndim == 1
-        if not (self.warm_start and hasattr(self, "network_")):
-            spread = table.std(axis=0)
-            self._target_mean, self._target_scale = table.mean(axis=0), np.where(spread > 0, spread, 1.0)
-        self._train(X, ((table - self._target_mean) / self._target_scale).astype(X.dtype), table.shape[1], None)
+        with _all_or_nothing(self):
+            X, y = validate_data(self, X, y, dtype=self._input_types(), multi_output=True, y_numeric=True)  # noqa: N806
+            table = y.reshape(len(y), -1).astype(X.dtype)
+            self._single_target = y.ndim == 1
+            if not self._goes_on():
+                spread = table.std(axis=0)
+                self._target_mean, self._target_scale = table.mean(axis=0), np.where(spread > 0, spread, 1.0)
+            self._train(X, ((table - self._target_mean) / self._target_scale).astype(X.dtype), table.shape[1], None)
         return self
 
     def predict(self, X: Any) -> Any:  # noqa: N803
@@ -243,15 +264,18 @@ class CMALightClassifier(ClassifierMixin, _NetworkEstimator):  # type: ignore[mi
     classes_: Any
 
     def fit(self, X: Any, y: Any) -> CMALightClassifier:  # noqa: N803
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])  # noqa: N806
-        check_classification_targets(y)
-        classes, codes = np.unique(y, return_inverse=True)
-        if len(classes) < 2:
-            raise ValueError(f"CMALightClassifier needs at least two classes, but the data has one class: {classes[0]}")
-        if self.warm_start and hasattr(self, "network_") and not np.array_equal(classes, self.classes_):
-            raise ValueError(f"warm_start goes on with the classes {self.classes_}, but this fit has {classes}")
-        self.classes_ = classes
-        self._train(X, codes, len(classes), codes)
+        with _all_or_nothing(self):
+            X, y = validate_data(self, X, y, dtype=self._input_types())  # noqa: N806
+            check_classification_targets(y)
+            classes, codes = np.unique(y, return_inverse=True)
+            if len(classes) < 2:
+                raise ValueError(
+                    f"CMALightClassifier needs two classes or more, but the data has one class: {classes[0]}"
+                )
+            if self._goes_on() and not np.array_equal(classes, self.classes_):
+                raise ValueError(f"warm_start goes on with the classes {self.classes_}, but this fit has {classes}")
+            self.classes_ = classes
+            self._train(X, codes, len(classes), codes)
         return self
 
     def predict(self, X: Any) -> Any:  # noqa: N803
@@ -264,6 +288,18 @@ class CMALightClassifier(ClassifierMixin, _NetworkEstimator):  # type: ignore[mi
 
     def predict_log_proba(self, X: Any) -> Any:  # noqa: N803
         return torch.log_softmax(torch.as_tensor(self._outputs(X)), dim=1).numpy()
+
+
+@contextlib.contextmanager
+def _all_or_nothing(estimator: _NetworkEstimator) -> Iterator[None]:
+    """A fit that fails leaves the estimator as it was: not fitted, or with the model it had."""
+    kept = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        estimator.__dict__.clear()
+        estimator.__dict__.update(kept)
+        raise
 
 
 class _StopWhenTooSmall:
@@ -294,6 +330,11 @@ def _network(sizes: list[int], activation: str, seed: int) -> nn.Sequential:
         for inputs, outputs in itertools.pairwise(sizes):
             layers += [nn.Linear(inputs, outputs), ACTIVATIONS[activation]()]
     return nn.Sequential(*layers[:-1])  # the outputs are linear
+
+
+def _plain(number: Any) -> Any:
+    """Searches over an array hand out NumPy's whole numbers."""
+    return int(number) if isinstance(number, np.integer) else number
 
 
 def _dtype_of(inputs: Any) -> torch.dtype:

@@ -200,8 +200,9 @@ def _length_of(loader: Any) -> float:
 
 _UNEVEN = (
     "The ranks' batches had different sizes in the same step, so that a plain average of their gradients weighs "
-    "samples differently: iterate `epoch.batches(loader)` with the model that the objective has, or call "
-    "epoch.observe(loss, count) before loss.backward(). The epoch was undone."
+    "samples differently: iterate `epoch.batches(loader)`, a loader whose batch sizes are known beforehand, with the "
+    "model that the objective has, or call epoch.observe(loss, count) before loss.backward(), with a first batch of "
+    "the same size on every rank. The epoch was undone."
 )
 _APART = (
     "The ranks went to different weights: wrap the model in DistributedDataParallel, or, if each rank trains a model "
