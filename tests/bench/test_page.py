@@ -303,9 +303,7 @@ def test_the_page_fits_its_window(opened, width):
             ["2 of 2 problems do not have a result of every solver"],
             id="nothing in common",
         ),
-        pytest.param(
-            lambda: [run("a", [0.1], start=float("nan")), run("b", [0.0])], [], id="no start, a loss of zero"
-        ),
+        pytest.param(lambda: [run("a", [0.1], start=float("nan")), run("b", [0.0])], [], id="no start, a loss of zero"),
     ],
 )
 def test_a_partial_folder_has_a_page_too(opened, tmp_path, runs, notes):
