@@ -60,7 +60,7 @@ class Controlled(EpochOptimizer):
         tau, delta, max_extrapolations: of the paper's rule, as in CMALight.
         early_rejection: end an epoch that cannot stand any more before its last batch.
         safeguard: once the step size has shrunk to a millionth of its largest, go on with CMALight's own epochs under
-            the certified line search, whose limit points are stationary (docs/theory.md).
+            the certified line search, for which convergence is proved (docs/theory.md).
     """
 
     base: Optimizer
