@@ -257,6 +257,9 @@ def test_curves_follow_what_is_chosen(opened, study):
     assert x[-1] == 13  # twelve epochs, and one that the time limit cut off
     assert y[-1] == pytest.approx(ends.median(), rel=2e-3)
     assert set(drawn(page, "strip")) >= {"cmalight, seed 0", "cma, seed 3"}
+    x, y = page.evaluate("(({ x, y }) => [x, y])(document.getElementById('strip').data[0])")  # its step sizes
+    assert x == list(range(13))  # to the end of the last epoch
+    assert y == pytest.approx([0.5 * 0.75 ** min(epoch, 11) for epoch in range(13)], rel=2e-3)
     page.select_option("#value", "test_accuracy")
     assert "no run that ended well" in page.locator("#curve").inner_text()
     page.select_option("#family", str(families.index("cifar10 · 1x5")))

@@ -11,13 +11,14 @@ from cmalight import bench
 from cmalight.bench import profiles, sizes
 from cmalight.bench.report import content, figures, strips
 from cmalight.bench.report.content import page_data, read_study, slider, tables
-from cmalight.bench.report.figures import plain, planned_figures, slug
+from cmalight.bench.report.figures import plain, planned_figures, profile_figure, slug
 from cmalight.bench.report.packing import embedded_json
 from cmalight.bench.report.page import page
-from cmalight.bench.report.styles import styles
+from cmalight.bench.report.styles import _USUAL, OUTCOMES, UNKNOWN, styles
 from cmalight.bench.sizes import size_groups, size_of
 from cmalight.bench.tables import to_latex
 from cmalight.cli import command
+from cmalight.control import Outcome
 from tests.bench.common import ROOT
 from tests.bench.synthetic import run, write
 
@@ -198,8 +199,67 @@ def test_names_of_files_and_of_matplotlib_are_harmless():
 
 def test_a_solver_looks_the_same_in_every_report():
     assert styles(["adam", "cmalight"])["adam"] == styles(["sgd", "adam", "mine"])["adam"]
-    many = styles([f"solver {n}" for n in range(40)])
-    assert len(set(many.values())) == 40
+    many = styles([f"solver {n}" for n in range(56)])
+    assert len(set(many.values())) == 56
+    assert len(styles([f"solver {n}" for n in range(60)])) == 60
+
+
+def test_a_colour_is_shared_only_once_all_are_used():
+    usual = styles(list(_USUAL))
+    assert len({style.colour for style in usual.values()}) == len(usual)
+    mixed = styles([*list(_USUAL)[:6], *(f"solver {n}" for n in range(8))])
+    assert len({style.colour for style in mixed.values()}) == len(mixed)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(list(_USUAL)[:13], id="usual solvers"),
+        pytest.param([f"controlled-adamw-{n:02}" for n in range(13)], id="equally long"),
+        pytest.param([f"a-solver-with-a-name-of-its-own (lr=0.{n:02})" for n in range(13)], id="with options"),
+    ],
+)
+@pytest.mark.parametrize("datasets", [("bikes",), ("bikes", "covtype")], ids=["one panel", "two panels"])
+def test_a_legend_is_inside_its_figure(tmp_path, names, datasets):
+    found = read_study(write(tmp_path, study(names, (0,), datasets)))
+    figure = profile_figure(found, 1e-2)
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    extent = legend.get_window_extent()
+    assert len(legend.get_texts()) == 13
+    assert extent.x0 >= 0
+    assert extent.y0 >= 0
+    assert extent.x1 <= figure.bbox.x1
+    assert extent.y1 <= figure.axes[0].get_tightbbox().y0
+
+
+def strips_of(folder, outcomes, **options):
+    found = read_study(write(folder, [run("cma", [0.1] * len(outcomes), outcomes=outcomes)]))
+    names = list(OUTCOMES)
+    return [[names[code] for code in codes] for _, codes, _, _ in strips.strips(*found.results, **options)]
+
+
+def test_every_outcome_has_a_colour_of_its_own():
+    assert {one.name.lower() for one in Outcome} | {UNKNOWN} == set(OUTCOMES)
+    assert len(set(OUTCOMES.values())) == len(OUTCOMES)
+
+
+def test_an_outcome_that_is_not_known_is_not_shown_as_accepted(tmp_path):
+    assert strips_of(tmp_path / "a", ["accepted", "of tomorrow"]) == [["accepted", UNKNOWN]]
+    assert strips_of(tmp_path / "b", ["accepted", "of tomorrow"], most_cells=1) == [[UNKNOWN]]
+
+
+@pytest.mark.parametrize("quiet", ["no_step", "uncontrolled", "accepted"])
+def test_a_quiet_epoch_does_not_hide_a_loud_one_in_its_cell(tmp_path, quiet):
+    assert strips_of(tmp_path, ["diverged", quiet, "accepted", quiet], most_cells=2) == [["diverged", "accepted"]]
+
+
+def test_the_step_size_is_drawn_to_the_end_of_the_last_epoch(tmp_path):
+    found = read_study(write(tmp_path, study(("cma",), (0,), ("bikes",))))
+    (make,) = [make for name, make in planned_figures(found) if name.startswith("control-")]
+    (line,) = make().axes[0].get_lines()
+    assert line.get_xdata().tolist() == [0, 1, 2, 3]
+    assert line.get_ydata().tolist() == [0.5, 0.375, 0.375, 0.375]
 
 
 def test_small_and_big_are_those_of_the_paper():

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 # Curves and strips are drawn for so many pairs of data set and network.
 MOST_FAMILIES = 4
 _MOST_STRIPS = 9
-_WIDTH, _HEIGHT = 7.0, 2.9
+_WIDTH, _ONE_PANEL, _HEIGHT = 7.0, 4.6, 2.9
+# What a figure has room for below its panels, and how much higher each further row makes it, in inches.
+_LEGEND_ROWS, _LEGEND_ROW = 3, 0.17
 _LINES: dict[str, Any] = {"solid": "-", "dash": (0, (5, 2)), "dot": (0, (1.2, 1.6)), "dashdot": (0, (5, 1.6, 1.2, 1.6))}
 _LOOK = {
     "font.size": 8.5,
@@ -271,7 +273,7 @@ def strip_figure(study: Study, family: str, rows: Any, found: Sequence[Any]) -> 
     for at, (row, codes, steps, count) in enumerate(shown):
         label = rows["label"].iat[row]
         edges = [place * count / len(codes) for place in range(len(codes) + 1)]
-        top.step(edges[:-1], steps, where="post", color=looks[label].colour, linewidth=1.2)
+        top.step(edges, [*steps, steps[-1]], where="post", color=looks[label].colour, linewidth=1.2)
         below.pcolormesh(edges, [at - 0.4, at + 0.4], [codes], cmap=colours, norm=norm, edgecolors="face", lw=0.2)
         labels.append(plain(f"{label}, seed {rows['seed'].iat[row]}"))
         used |= {int(code) for code in codes}
@@ -285,7 +287,7 @@ def strip_figure(study: Study, family: str, rows: Any, found: Sequence[Any]) -> 
     figure.suptitle(f"{plain(family)}: what the control did", x=0.01, ha="left", fontsize=10)
     handles = [Patch(facecolor=outcomes[code]["colour"], edgecolor="#777777", linewidth=0.4) for code in sorted(used)]
     texts = [outcomes[code]["name"].replace("_", " ") for code in sorted(used)]
-    figure.legend(handles, texts, loc="outside lower center", ncols=min(len(texts), 4), fontsize=8)
+    figure.legend(handles, texts, loc="outside lower center", ncols=_legend_columns(figure, texts), fontsize=8)
     return figure
 
 
@@ -306,7 +308,7 @@ def _panels(count: int, *, height: float = _HEIGHT) -> tuple[Figure, list[Axes]]
 def _grid(rows: int, columns: int, *, height: float, **more: Any) -> tuple[Figure, list[Axes]]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(_WIDTH if rows * columns > 1 else 4.6, height), layout="constrained")
+    figure = Figure(figsize=(_WIDTH if rows * columns > 1 else _ONE_PANEL, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **more)
     return figure, list(axes.flat)
 
@@ -329,6 +331,14 @@ def _with_legend(figure: Figure, solvers: Sequence[str], looks: dict[str, Style]
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], **_line(looks[solver])) for solver in solvers]
-    columns = max(1, min(len(handles), 5, 110 // (8 + max(map(len, solvers), default=1))))
+    columns = _legend_columns(figure, solvers)
+    beyond = math.ceil(len(solvers) / columns) - _LEGEND_ROWS
+    figure.set_figheight(figure.get_figheight() + _LEGEND_ROW * max(beyond, 0))
     figure.legend(handles, [plain(solver) for solver in solvers], loc="outside lower center", ncols=columns)
     return figure
+
+
+def _legend_columns(figure: Figure, names: Sequence[str]) -> int:
+    """So many that the longest name fits into each: about 15 letters an inch, and 8 for the line before a name."""
+    letters = int(15 * figure.get_figwidth())
+    return max(1, min(len(names), 5, letters // (8 + max(map(len, names), default=1))))

@@ -8,7 +8,7 @@ import numpy as np
 
 from cmalight.bench.costs import slices_by_key
 from cmalight.bench.report.packing import drawn, packed
-from cmalight.bench.report.styles import OUTCOMES
+from cmalight.bench.report.styles import OUTCOMES, UNKNOWN
 from cmalight.bench.summaries import UNCONTROLLED
 from cmalight.control import Outcome
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _MOST_CELLS, _MOST_CELLS_OF_A_RUN = 120_000, 400
 _CODES = {name: place for place, name in enumerate(OUTCOMES)}
+_NO_CONTROL = (_CODES[UNKNOWN], _CODES[UNCONTROLLED])
 
 
 def outcome_legend() -> list[dict[str, Any]]:
@@ -33,17 +34,17 @@ def strips(runs: pandas.DataFrame, epochs: pandas.DataFrame, *, most_cells: int 
     ordered = epochs.sort_values(["key", "epoch"], kind="stable")
     slices = slices_by_key(ordered)
     names = ordered["outcome"].astype("object")
-    codes = names.map(_CODES).fillna(-1).to_numpy(dtype=np.int64)
+    codes = names.map(_CODES).fillna(_CODES[UNKNOWN]).to_numpy(dtype=np.int64)
     steps = ordered["lr"].to_numpy(dtype=np.float64)
     found = []
     for row, key in enumerate(runs["key"]):
         place = slices.get(key)
-        if place is None or not ((codes[place] >= 0) & (codes[place] != _CODES[UNCONTROLLED])).any():
+        if place is None or np.isin(codes[place], _NO_CONTROL).all():
             continue
         count = place.stop - place.start
         ends = np.unique(np.linspace(0, count, min(count, most_cells) + 1).astype(np.int64)[1:])
         begins = np.r_[0, ends[:-1]]
-        loudest = np.maximum.reduceat(np.maximum(codes[place], 0), begins)
+        loudest = np.maximum.reduceat(codes[place], begins)
         found.append((row, loudest, steps[place][ends - 1], count))
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,18 +10,25 @@ from dataclasses import dataclass
 _BLUE, _SKY, _VERMILION, _GREEN = "#0072B2", "#56B4E9", "#D55E00", "#009E73"
 _ORANGE, _PURPLE, _BLACK, _GREY = "#E69F00", "#CC79A7", "#000000", "#8C8C8C"
 _WINE, _OLIVE, _INDIGO, _TEAL = "#882255", "#999933", "#332288", "#44AA99"
-_PALETTE = (_GREEN, _ORANGE, _PURPLE, _WINE, _OLIVE, _INDIGO, _TEAL, _BLACK, _GREY, _VERMILION, _SKY, _BLUE)
+_ROSE, _FOREST = "#CC6677", "#117733"
+_FIRST = (_GREEN, _ORANGE, _PURPLE, _WINE, _OLIVE, _INDIGO, _TEAL)
+_PALETTE = (*_FIRST, _ROSE, _FOREST, _BLACK, _GREY, _VERMILION, _SKY, _BLUE)
 _DASHES = ("solid", "dash", "dot", "dashdot")
 # Solvers that most reports have look the same in all of them.
 _USUAL = {
     "cmalight": (_BLUE, "solid"),
     "cmalight-certified": (_SKY, "solid"),
     "cma": (_VERMILION, "solid"),
+    "auto": (_INDIGO, "solid"),
+    "controlled-adam": (_TEAL, "solid"),
     "ig": (_GREY, "dot"),
     "adam": (_GREEN, "dash"),
+    "adamw": (_FOREST, "dash"),
+    "nadam": (_OLIVE, "dash"),
     "adagrad": (_ORANGE, "dash"),
     "adadelta": (_PURPLE, "dash"),
     "sgd": (_BLACK, "dot"),
+    "sgd-momentum": (_ROSE, "dot"),
     "lbfgs": (_WINE, "dashdot"),
 }
 
@@ -32,26 +40,36 @@ class Style:
 
 
 def styles(solvers: Sequence[str]) -> dict[str, Style]:
-    """A style a solver, no two the same among the first 48."""
+    """A style a solver: no two the same among the first 56, no colour shared while another is unused."""
+    pairs = [(colour, dash) for dash in _DASHES for colour in _PALETTE]
     taken = {_USUAL[name] for name in solvers if name in _USUAL}
-    free = [(colour, dash) for dash in _DASHES for colour in _PALETTE if (colour, dash) not in taken]
+    free = [pair for pair in pairs if pair not in taken]
+    uses = Counter(colour for colour, _ in taken)
     found: dict[str, Style] = {}
     for name in solvers:
-        pair = _USUAL[name] if name in _USUAL else free[0]
-        if name not in _USUAL:
-            free = [*free[1:], free[0]]
+        pair = _USUAL.get(name)
+        if pair is None:
+            pair = min(free, key=lambda one: uses[one[0]])
+            free.remove(pair)
+            free = free or list(pairs)
+            uses[pair[0]] += 1
         found[name] = Style(*pair)
     return found
 
 
-# What an epoch led to: the more was undone, the louder.
+UNKNOWN = "unknown"
+# What an epoch led to, from quiet to loud: the more was undone, the louder. One that has no name here is unknown, and
+# louder than those that keep the epoch's point, for which it must not be taken.
 OUTCOMES: dict[str, str] = {
+    "uncontrolled": "#EEEEEE",
+    "no_step": "#FFFFFF",
     "accepted": "#C6DBEF",
     "new_best": "#9ECAE1",
-    "tolerated": "#DEEBF7",
+    "tolerated": "#C7E9C0",
     "certified": "#4292C6",
     "search_succeeded": "#6BAED6",
     "search_short": "#2171B5",
+    UNKNOWN: "#BDBDBD",
     "small_direction_kept": "#FEE391",
     "search_failed_kept": "#FEC44F",
     "stagnated": "#FFF7BC",
@@ -61,6 +79,4 @@ OUTCOMES: dict[str, str] = {
     "refused": "#EF6548",
     "rejected_early": "#7A0177",
     "diverged": "#000000",
-    "no_step": "#FFFFFF",
-    "uncontrolled": "#EEEEEE",
 }

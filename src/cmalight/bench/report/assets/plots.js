@@ -121,7 +121,7 @@ const plots = (() => {
     const edge = (row) => Array.from({ length: row.codes.length + 1 }, (_, i) => (i * row.epochs) / row.codes.length);
     const scale = outcomes.flatMap((one, i) => [[i / outcomes.length, one.colour], [(i + 1) / outcomes.length, one.colour]]);
     const traces = rows.map((row, at) => line(row.solver, {
-      x: edge(row).slice(0, -1), y: Array.from(row.steps), line: { color: row.solver.colour, width: 1.8, shape: "hv", dash: ["solid", "dash", "dot", "dashdot"][row.order % 4] }, name: names[at],
+      x: edge(row), y: [...row.steps, row.steps[row.steps.length - 1]], line: { color: row.solver.colour, width: 1.8, shape: "hv", dash: ["solid", "dash", "dot", "dashdot"][row.order % 4] }, name: names[at],
     }));
     rows.forEach((row, at) => traces.push({
       type: "heatmap", x: edge(row), y: [at - 0.5, at + 0.5], z: [Array.from(row.codes)], zmin: -0.5, zmax: outcomes.length - 0.5, colorscale: scale,
