@@ -1,7 +1,8 @@
 """DistributedDataParallel: `torchrun --standalone --nproc-per-node 2 --max-restarts 3 examples/ddp.py`.
 
 The loop is that of one process. A process that dies is started again with all others, and training goes on from the
-checkpoint as if nothing had happened.
+checkpoint as if nothing had happened. Set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for that: without it torchrun (seen in
+torch 2.13) may give the new processes the addresses of the dead ones.
 """
 
 import argparse

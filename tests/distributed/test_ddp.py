@@ -1,5 +1,7 @@
 """Ranks under DDP are one process: the same steps, the same decisions, the same weights."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
@@ -116,6 +118,37 @@ def test_uneven_batches_that_nobody_announced_are_refused_unless_observed_before
     batches = [batches[0], *batches[:0:-1]]
     alone = train(network(), batches, epochs=4, early=False, lr=0.3)
     assert_equal_runs(first, alone)
+    assert same_state(first[1], second[1])
+
+
+def accumulate(model, batches, quietly):
+    """Two batches are one; `quietly()` is the context of the first."""
+    optimizer = CMALight(model.parameters(), lr=1.0, weight_decay=0.01)
+    objective = Objective(model, MSE, batches)
+    reports = []
+    for _ in range(6):
+        with optimizer.epoch(objective) as epoch:
+            for number, (x, y) in enumerate(epoch.batches(batches)):
+                if number % 2 == 0:
+                    optimizer.zero_grad()
+                with quietly() if number % 2 == 0 else nullcontext():
+                    loss = MSE(model(x), y)
+                    (loss / 2).backward()
+                epoch.observe(loss, len(y))
+                if number % 2:
+                    optimizer.step()
+        reports.append(epoch.report)
+    return reports, states(model), None
+
+
+def _accumulated(rank):
+    model = DDP(network())
+    return accumulate(model, uneven_part(global_batches(), rank), model.no_sync)
+
+
+def test_accumulated_gradients_of_uneven_ranks_are_those_of_one_process(tmp_path):
+    first, second = on_ranks(_accumulated, tmp_path)
+    assert_equal_runs(first, accumulate(network(), global_batches(), nullcontext))
     assert same_state(first[1], second[1])
 
 
