@@ -12,6 +12,7 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: every contestant has a thread of its own
 
 import argparse
+import itertools
 import multiprocessing
 import queue
 import statistics
@@ -42,21 +43,18 @@ CASES = (
 
 
 class Contestant:
-    """A fit in a thread of its own that waits after every epoch for its next turn."""
+    """A fit in a thread of its own that waits after every few epochs for its next turn."""
 
     def __init__(self, case: Case, **options: Any) -> None:
         self._turns: queue.Queue[bool] = queue.Queue()
-        self._done: queue.Queue[float | BaseException] = queue.Queue()
-        self._before = 0.0
+        self._done: queue.Queue[list[float] | BaseException] = queue.Queue()
+        self._times: list[float] = []
         self._thread = threading.Thread(target=self._fit, args=(case, options), daemon=True)
         self._thread.start()
-        self.first = self._next()  # with f(w⁰), and where there is one, with the compiler
+        self._next()  # with f(w⁰), and where there is one, with the compiler
 
     def epoch(self) -> float:
-        """Processor seconds of an epoch, the least of a few: the first finds another contestant in the caches."""
-        return min(self._one() for _ in range(TURN))
-
-    def _one(self) -> float:
+        """Processor seconds of an epoch, the least of a turn: its first finds another contestant in the caches."""
         self._turns.put(True)
         return self._next()
 
@@ -68,15 +66,19 @@ class Contestant:
     def on_epoch_end(self, record: Any) -> bool:
         if record.outcome not in ("accepted", "uncontrolled"):
             raise RuntimeError(f"this was to compare accepted epochs, but one was {record.outcome}")
-        self._done.put(time.thread_time())
-        return not self._turns.get()
+        self._times.append(time.thread_time())
+        if len(self._times) <= TURN:
+            return False
+        self._done.put(self._times)
+        goes_on = self._turns.get()
+        self._times = [time.thread_time()]
+        return not goes_on
 
     def _next(self) -> float:
-        now = self._done.get()
-        if isinstance(now, BaseException):
-            raise now
-        before, self._before = self._before, now
-        return now - before
+        times = self._done.get()
+        if isinstance(times, BaseException):
+            raise times
+        return min(after - before for before, after in itertools.pairwise(times))
 
     def _fit(self, case: Case, options: dict[str, Any]) -> None:
         torch.set_num_threads(1)
@@ -166,8 +168,7 @@ def _peak_here(case: Case, engine: str) -> tuple[float, float]:
     contestant = Contestant(case, engine=engine)
     whole = _high_water()
     Path("/proc/self/clear_refs").write_text("5")
-    for _ in range(3):
-        contestant.epoch()
+    contestant.epoch()
     later = _high_water()
     contestant.end()
     return later, max(whole, later)
