@@ -15,8 +15,9 @@ RATIO = 10.0
 MOST_TRIALS = 9
 # The share of the best gain that is enough.
 NEARLY = 0.9
-# A gain, or a difference of losses, below this share of f(w⁰) is noise.
-NOISE = 0.01
+# A gain, or a difference of losses, below this share of f_0 says nothing about the step size: so few batches are noisy,
+# and a deep network first finds the mean of the targets, with whatever step size.
+NOISE = 0.1
 
 
 def next_trial(losses: Mapping[float, float], f_0: float) -> float | None:
@@ -25,12 +26,12 @@ def next_trial(losses: Mapping[float, float], f_0: float) -> float | None:
         return None
     smallest, largest = min(losses), max(losses)
     if _gains(losses, f_0):
-        if choice(losses, f_0) == smallest:
-            return smallest / RATIO
-        return largest * RATIO if _lowest(losses) == largest else None
-    if not _has_flattened(losses, f_0):
+        if _lowest(losses) == largest:
+            return largest * RATIO
+        return smallest / RATIO if choice(losses, f_0) == smallest else None
+    if losses[smallest] > f_0 + NOISE * f_0:
         return smallest / RATIO
-    harmless = losses[largest] <= losses[smallest] + NOISE * f_0
+    harmless = losses[largest] <= losses[_lowest(losses)] + NOISE * f_0
     return largest * RATIO if harmless else None
 
 
@@ -46,14 +47,6 @@ def choice(losses: Mapping[float, float], f_0: float) -> float:
 
 def _gains(losses: Mapping[float, float], f_0: float) -> bool:
     return f_0 - losses[_lowest(losses)] > NOISE * f_0
-
-
-def _has_flattened(losses: Mapping[float, float], f_0: float) -> bool:
-    """Whether the two smallest step sizes make no difference, so that smaller ones will make none either."""
-    if len(losses) < 2:
-        return False
-    smallest, second = sorted(losses)[:2]
-    return abs(losses[smallest] - losses[second]) <= NOISE * f_0
 
 
 def _lowest(losses: Mapping[float, float]) -> float:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from cmalight.control import Decision, InnerCycle, Known, Outcome
 
 # c, P and g, as the study in docs/controlled.md chose them.
-DEFAULTS: dict[str, float] = {"tolerance": 1.5, "patience": 3, "growth": 1.5}
+DEFAULTS: dict[str, float] = {"tolerance": 1.5, "patience": 3, "growth": 2.0}
 # The growth while every epoch is a new best: the step size is still far below where it belongs.
 RAMP = 3.0
 # No epoch stands whose f̃ exceeds so many times f(w⁰).
@@ -116,7 +116,9 @@ def certified(inner: InnerCycle, watch: Watch, constants: Tolerance, f_end: floa
     """
     ceiling = min(constants.theta * watch.ceiling, inner.zeta / constants.theta) if watch.moved else watch.ceiling
     decision = Decision(Outcome.CERTIFIED, inner.zeta, 1.0, phi=inner.f_tilde, f_next=f_end)  # line 39
-    return decision, replace(watch, best=inner.f_tilde, refusals=0, moved=True, ceiling=ceiling)  # line 40
+    return decision, replace(
+        watch, best=inner.f_tilde, refusals=0, moved=True, ramping=False, ceiling=ceiling
+    )  # line 40
 
 
 def refused(known: Known, watch: Watch, constants: Tolerance, outcome: Outcome) -> tuple[Decision, Watch]:

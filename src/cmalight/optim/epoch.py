@@ -116,7 +116,7 @@ class Epoch:
         self.expect(loader)
         first: list[Any] = []
         if self._state is _State.OPEN and self._weights is None and self._optimizer._wants_probe():
-            first = first_batches(iterator, self._samples)
+            first = first_batches(iterator)
             yield from self._probed(first, loader)
             if self._has_ended():
                 return

@@ -10,13 +10,10 @@ from typing import Any
 from torch import Tensor
 
 from cmalight import stepsize
-from cmalight.counting import batch_size
 from cmalight.optim.accumulate import BatchCounts, LossSum
 
-# How many batches a trial takes: a quarter of an epoch's within these limits; and the memory they may be kept in.
-_MOST_BATCHES, _FEW_BATCHES = 50, 10
-_LEAST_BATCHES = 4
-_EPOCH_SHARE = 0.25
+# How many batches a trial takes, fewer where an epoch has fewer; and the memory they may be kept in.
+_MOST_BATCHES, _LEAST_BATCHES = 12, 4
 _MOST_BYTES = 1 << 28
 # The first trial's step size, of the given one: it moves nothing and tells what the batches' losses are at w⁰.
 _STANDING_STILL = 1e-9
@@ -63,19 +60,14 @@ class Probe:
         return stepsize.choice(self._tried, self._f_0) if self._tried else self._given
 
 
-def first_batches(iterator: Iterator[Any], samples: float) -> list[Any]:
-    """The batches of a trial, as far as they fit into memory; at least one, if there is one.
-
-    samples: of an epoch, where that is known; else 0
-    """
+def first_batches(iterator: Iterator[Any]) -> list[Any]:
+    """The batches of a trial, as far as they fit into memory; at least one, if there is one."""
     kept: list[Any] = []
-    size, wanted = 0, _MOST_BATCHES
+    size = 0
     for batch in itertools.islice(iterator, _MOST_BATCHES):
         kept.append(batch)
         size += _bytes_of(batch)
-        if len(kept) == 1 and samples > 0 and (count := batch_size(batch)):
-            wanted = min(_MOST_BATCHES, max(_FEW_BATCHES, int(_EPOCH_SHARE * samples / count)))
-        if size > _MOST_BYTES or len(kept) == wanted:
+        if size > _MOST_BYTES:
             break
     return kept
 
