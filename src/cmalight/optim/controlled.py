@@ -156,12 +156,23 @@ class Controlled(EpochOptimizer):
         self.base.add_param_group(param_group)
 
     def train(self, mode: bool = True) -> None:
-        """For a base that trains at one point and is judged at another, as the schedule-free ones are."""
+        """For steps outside an epoch of a base that trains at one point and is judged at another (schedule-free ones).
+
+        An epoch switches by itself, and leaves the base where it is judged.
+        """
         if (switch := getattr(self.base, "train" if mode else "eval", None)) is not None:
             switch()
+            for p in [p for p, own in self.state.items() if not own]:
+                del self.state[p]  # made by looking for it; distributed checkpoints would take it for built state
 
     def eval(self) -> None:
         self.train(False)
+
+    def _to_training_point(self) -> None:
+        self.train()
+
+    def _to_judged_point(self) -> None:
+        self.eval()
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
@@ -171,6 +182,12 @@ class Controlled(EpochOptimizer):
         """The base's own step; a short batch is not scaled, because not every optimizer's step is linear in lr."""
         if self._control["safeguarded"]:
             super()._inner_step(scale)
+            return
+        if self._cannot_move() and self._control.get("train_mode") is False:
+            # torch.distributed.checkpoint steps with lr=0 to have the state built; schedule-free bases refuse that.
+            self.train()
+            self.base.step()
+            self.eval()
             return
         passed_on = [name for name in ("grad_scale", "found_inf") if hasattr(self, name)]  # GradScaler, fused steps
         for name in passed_on:
