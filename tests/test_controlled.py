@@ -477,6 +477,52 @@ def test_no_safeguard_where_it_was_not_asked_for():
     assert not optimizer.param_groups[0]["safeguarded"]
 
 
+def test_the_step_of_the_base_itself_is_not_taken_for_ours():
+    model, batches, objective = small_problem()
+    optimizer = controlled(model)
+    before = copied_state(model)
+    with pytest.raises(RuntimeError, match="not by step\\(\\) of Controlled"), optimizer.epoch(objective) as epoch:
+        for x, y in batches:
+            optimizer.zero_grad()
+            loss = MSE(model(x), y)
+            loss.backward()
+            epoch.observe(loss, len(y))
+            optimizer.base.step()
+    assert same_state(copied_state(model), before)
+
+
+def test_a_base_that_was_controlled_before_begins_anew():
+    model, batches, objective = small_problem()
+    first = controlled(model, probe=True)
+    for _ in range(3):
+        run_epoch(first, objective, model, batches, early=True)
+    again = controlled(model, lambda _: first.base, probe=True, patience=7)
+    state = again.param_groups[0]
+    assert (state["f_0"], state["epochs"], state["probed"], state["patience"]) == (UNKNOWN, 0, 0, 7)
+    assert again.state[next(model.parameters())]  # the moments are the base's, and stay
+    assert run_epoch(again, objective, model, batches).evaluations == 1
+
+
+def test_steps_outside_an_epoch_are_noticed_where_the_base_hides_them():
+    """Prodigy changes the weights past their version counters."""
+    model, batches, objective = small_problem()
+    optimizer = controlled(model, BASES["prodigy"])
+    assert run_epoch(optimizer, objective, model, batches, loss_fn=lambda o, y: 1e6 * MSE(o, y)).alpha == 0.0
+    assert optimizer.param_groups[0]["f_current"] == pytest.approx(objective())
+    optimizer.zero_grad()
+    MSE(model(batches[0][0]), batches[0][1]).backward()
+    optimizer.step()
+    assert optimizer.param_groups[0]["f_current"] == UNKNOWN
+
+
+def test_a_setting_of_the_control_is_not_a_groups():
+    model, _, _ = small_problem()
+    optimizer = Controlled(torch.optim.Adam(model[0].parameters()))
+    with pytest.raises(ValueError, match="patience belongs to the optimizer"):
+        optimizer.add_param_group({"params": list(model[2].parameters()), "patience": 9})
+    assert len(optimizer.param_groups) == 1
+
+
 def test_a_base_whose_settings_have_our_names_is_refused():
     class Bounded(torch.optim.SGD):
         def __init__(self, params):

@@ -53,6 +53,24 @@ def test_it_needs_one_full_evaluation_in_a_smooth_run():
     assert result.history[-1].train_loss < 0.2 * result.history[0].train_loss
 
 
+def test_a_checkpoint_knows_the_options_of_adam_inside(tmp_path):
+    def run(**options):
+        return fit(
+            network(),
+            MSE,
+            table(),
+            optimizer="auto",
+            optimizer_options=options,
+            max_epochs=2,
+            progress=False,
+            checkpoint=tmp_path / "run.pt",
+        )
+
+    run(betas=(0.9, 0.99))
+    with pytest.raises(ValueError, match="another run: optimizer options"):
+        run(betas=(0.5, 0.99))
+
+
 def test_a_run_goes_on_from_its_checkpoint_bit_for_bit(tmp_path):
     whole, result = trained(12)
     file = tmp_path / "run.pt"

@@ -458,9 +458,9 @@ def check_positive(name: str, value: Any) -> None:
         raise ValueError(f"Invalid {name} value: {value!r}; expected a positive number")
 
 
-def check_whole(name: str, value: Any) -> None:
-    if not isinstance(value, numbers.Integral) or value < 0:
-        raise ValueError(f"Invalid {name} value: {value!r}; expected a whole number >= 0")
+def check_whole(name: str, value: Any, *, least: int = 0) -> None:
+    if not isinstance(value, numbers.Integral) or value < least:
+        raise ValueError(f"Invalid {name} value: {value!r}; expected a whole number >= {least}")
 
 
 def check_not_negative(name: str, value: Any) -> None:

@@ -300,6 +300,11 @@ class Epoch:
             batches=totals.samples / totals.nominal,
         )
         if not totals.steps:
+            if totals.displacement > 0.0 and not self._steps:
+                raise RuntimeError(
+                    f"The weights moved in this epoch, but not by step() of {type(self._optimizer).__name__}: call its "
+                    "step(), not that of another optimizer or of the one inside it. The epoch was undone."
+                )
             logger.warning("No step() was taken in this epoch, so it says nothing: lr and weights stay as they are.")
             return inner, control.no_step(self._known)
         return inner, self._optimizer._decide(inner, self._known, self)
