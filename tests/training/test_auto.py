@@ -36,6 +36,19 @@ def test_auto_is_a_controlled_adam():
     assert optimizer.param_groups[0]["patience"] == 5
 
 
+def test_without_a_step_size_it_finds_one():
+    optimizer = make_optimizer("auto", network().parameters(), {"lr": None, "foreach": False})
+    assert optimizer.param_groups[0]["lr"] == torch.optim.Adam(network().parameters()).defaults["lr"]
+    assert optimizer.param_groups[0]["probe"]
+    assert optimizer.param_groups[0]["foreach"] is False
+
+
+@pytest.mark.parametrize("lr", [0, -1.0, "fast", float("nan")])
+def test_a_wrong_step_size_is_named(lr):
+    with pytest.raises(ValueError, match="Invalid lr value"):
+        make_optimizer("auto", network().parameters(), {"lr": lr})
+
+
 def test_a_wrong_option_is_named():
     with pytest.raises(ValueError, match=r"Invalid optimizer_options for 'auto'.*momentum"):
         make_optimizer("auto", network().parameters(), {"momentum": 0.9})
