@@ -52,10 +52,15 @@ class Twin:
         for group in self.base.param_groups:
             group["lr"] *= factor
 
+    def switch(self, mode: str) -> None:
+        """Schedule-free optimizers train at one point and are judged at another."""
+        getattr(self.base, mode, lambda: None)()
+
     def epoch(self) -> str:
         weights = copy.deepcopy(self.model.state_dict())
         state = copy.deepcopy(self.base.state_dict())
         zeta, total = self.zeta, 0.0
+        self.switch("train")
         for x, y in self.batches:
             self.base.zero_grad()
             loss = self.loss_fn(self.model(x), y)
@@ -63,6 +68,7 @@ class Twin:
             total += loss.item() * len(y)
             self.base.step()
         f_tilde = total / self.samples
+        self.switch("eval")
         if math.isfinite(f_tilde):
             if f_tilde <= min(self.tolerance * self.best, 2 * self.f_0):
                 return self.accept(f_tilde, zeta)

@@ -28,6 +28,8 @@ BASES = {
     "adadelta": lambda params, lr=3.0: torch.optim.Adadelta(params, lr=lr),
     "momentum": lambda params, lr=0.3: torch.optim.SGD(params, lr=lr, momentum=0.9),
     "schedule-free": lambda params, lr=0.3: schedulefree.AdamWScheduleFree(params, lr=lr),
+    "adafactor": lambda params, lr=0.3: torch.optim.Adafactor(params, lr=lr),
+    "muon": lambda params, lr=0.3: torch.optim.Muon([p for p in params if p.ndim == 2], lr=lr),
     "prodigy": lambda params, lr=3.0: prodigyopt.Prodigy(params, lr=lr),
     "cmalight": lambda params, lr=1.0: CMALight(params, lr=lr),
 }
@@ -35,9 +37,7 @@ each_base = pytest.mark.parametrize("make", BASES.values(), ids=BASES.keys())
 
 
 def controlled(model: nn.Module, make=BASES["adam"], **settings) -> Controlled:
-    optimizer = Controlled(make(list(model.parameters())), **{**SETTINGS, "probe": False, **settings})
-    optimizer.train()
-    return optimizer
+    return Controlled(make(list(model.parameters())), **{**SETTINGS, "probe": False, **settings})
 
 
 def all_state(optimizer: torch.optim.Optimizer) -> dict:
@@ -58,13 +58,7 @@ def same(left, right) -> bool:
 def test_every_epoch_is_the_twins(make):
     model, batches, objective = small_problem()
     twin_model = network()
-
-    def made(params):
-        base = make(params)
-        getattr(base, "train", lambda: None)()
-        return base
-
-    twin = Twin(twin_model, made, batches, MSE, **SETTINGS)
+    twin = Twin(twin_model, make, batches, MSE, **SETTINGS)
     optimizer = controlled(model, make, safeguard=False)
     outcomes = []
     for _ in range(30):
@@ -79,21 +73,17 @@ def test_every_epoch_is_the_twins(make):
     assert optimizer.evaluations <= twin.evaluations  # known values are not evaluated again
 
 
-@pytest.mark.filterwarnings("ignore:lr was raised between two epochs:RuntimeWarning")
 @each_base
 def test_a_refused_epoch_restores_weights_and_the_bases_state_bit_for_bit(make):
     model, batches, objective = small_problem()
-    optimizer = controlled(model, make, tolerance=1.0, early_rejection=False)
-    for _ in range(60):
-        weights, state = copied_state(model), all_state(optimizer)["state"]
-        groups = [
-            {n: v for n, v in g.items() if n in optimizer.base.defaults} for g in all_state(optimizer)["param_groups"]
-        ]
-        report = run_epoch(optimizer, objective, model, batches)
-        if report.outcome is Outcome.REFUSED:
-            break
-        for group in optimizer.param_groups:  # look for a refusal
-            group["lr"] *= 4.0
+    optimizer = controlled(model, make, early_rejection=False)
+    for _ in range(3):
+        run_epoch(optimizer, objective, model, batches)
+    weights, state = copied_state(model), all_state(optimizer)["state"]
+    groups = [
+        {n: v for n, v in g.items() if n in optimizer.base.defaults} for g in all_state(optimizer)["param_groups"]
+    ]
+    report = run_epoch(optimizer, objective, model, batches, loss_fn=lambda output, y: 1e6 * MSE(output, y))
     assert report.outcome is Outcome.REFUSED
     assert same_state(copied_state(model), weights)
     assert same(all_state(optimizer)["state"], state)
@@ -101,6 +91,21 @@ def test_a_refused_epoch_restores_weights_and_the_bases_state_bit_for_bit(make):
     lr = [group.pop("lr") for group in groups], [group.pop("lr") for group in after]
     assert lr[1] == pytest.approx([0.5 * value for value in lr[0]])
     assert same(after, groups)
+
+
+@pytest.mark.parametrize("make", [BASES["prodigy"], BASES["schedule-free"]])
+def test_a_refused_first_epoch_leaves_the_base_as_it_was_made(make):
+    """Also in entries of its groups that its first step adds, as Prodigy's does."""
+    model, batches, _ = small_problem()
+    optimizer = controlled(model, make, lr=1e6, early_rejection=False)
+    before = [dict(group) for group in optimizer.base.param_groups]
+    report = run_epoch(optimizer, lambda: 1e-9, model, batches)
+    assert report.outcome is Outcome.REFUSED
+    assert not optimizer.state
+    counted = {"lr", *optimizer._fresh_state()}
+    for group, earlier in zip(optimizer.param_groups, before, strict=True):
+        assert group.keys() == earlier.keys()
+        assert all(group[name] == earlier[name] for name in group.keys() - counted - {"params"})
 
 
 def test_a_diverged_epoch_is_undone():
@@ -470,6 +475,52 @@ def test_no_safeguard_where_it_was_not_asked_for():
         group["lr"] *= 1e-9
     run_epoch(optimizer, objective, model, batches)
     assert not optimizer.param_groups[0]["safeguarded"]
+
+
+def test_the_step_of_the_base_itself_is_not_taken_for_ours():
+    model, batches, objective = small_problem()
+    optimizer = controlled(model)
+    before = copied_state(model)
+    with pytest.raises(RuntimeError, match="not by step\\(\\) of Controlled"), optimizer.epoch(objective) as epoch:
+        for x, y in batches:
+            optimizer.zero_grad()
+            loss = MSE(model(x), y)
+            loss.backward()
+            epoch.observe(loss, len(y))
+            optimizer.base.step()
+    assert same_state(copied_state(model), before)
+
+
+def test_a_base_that_was_controlled_before_begins_anew():
+    model, batches, objective = small_problem()
+    first = controlled(model, probe=True)
+    for _ in range(3):
+        run_epoch(first, objective, model, batches, early=True)
+    again = controlled(model, lambda _: first.base, probe=True, patience=7)
+    state = again.param_groups[0]
+    assert (state["f_0"], state["epochs"], state["probed"], state["patience"]) == (UNKNOWN, 0, 0, 7)
+    assert again.state[next(model.parameters())]  # the moments are the base's, and stay
+    assert run_epoch(again, objective, model, batches).evaluations == 1
+
+
+def test_steps_outside_an_epoch_are_noticed_where_the_base_hides_them():
+    """Prodigy changes the weights past their version counters."""
+    model, batches, objective = small_problem()
+    optimizer = controlled(model, BASES["prodigy"])
+    assert run_epoch(optimizer, objective, model, batches, loss_fn=lambda o, y: 1e6 * MSE(o, y)).alpha == 0.0
+    assert optimizer.param_groups[0]["f_current"] == pytest.approx(objective())
+    optimizer.zero_grad()
+    MSE(model(batches[0][0]), batches[0][1]).backward()
+    optimizer.step()
+    assert optimizer.param_groups[0]["f_current"] == UNKNOWN
+
+
+def test_a_setting_of_the_control_is_not_a_groups():
+    model, _, _ = small_problem()
+    optimizer = Controlled(torch.optim.Adam(model[0].parameters()))
+    with pytest.raises(ValueError, match="patience belongs to the optimizer"):
+        optimizer.add_param_group({"params": list(model[2].parameters()), "patience": 9})
+    assert len(optimizer.param_groups) == 1
 
 
 def test_a_base_whose_settings_have_our_names_is_refused():

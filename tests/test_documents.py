@@ -48,6 +48,21 @@ def test_the_readmes_quick_start_runs(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "run.pt").exists()
 
 
+def test_the_page_on_choosing_runs_and_knows_every_outcome(capsys):
+    x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+    y = x.sum(1, keepdim=True).sin()
+    loader = list(zip(x.split(20), y.split(20), strict=True))
+    names = {"x": x, "y": y, "loader": loader, "loss_fn": nn.MSELoss(), "epochs": 2, "model": nn.Linear(3, 1)}
+    brief, loop = python_blocks("docs/choosing.md")
+    exec(brief.replace("time_limit=60", "max_epochs=2, progress=False"), dict(names))
+    exec(loop, dict(names))
+    assert "(line 35)" in capsys.readouterr().out
+    page = (ROOT / "docs" / "choosing.md").read_text()
+    described = {"accepted", "search", "small", *re.findall(r"^\| `(\w+)`", page, re.MULTILINE)}
+    named = {outcome.name.lower() for outcome in cmalight.Outcome} - {"uncontrolled", "rejected_early"}
+    assert all(name in described or name.split("_")[0] in described for name in named)
+
+
 def test_the_readmes_command_runs(tmp_path):
     line = re.search(r"^cmalight train wine.*$", (ROOT / "README.md").read_text(), re.MULTILINE).group(0)
     run = subprocess.run(

@@ -99,6 +99,22 @@ def test_a_scheduler_sees_and_sets_the_step_size_of_the_base(make):
     assert optimizer.base.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
 
 
+@pytest.mark.parametrize("every_batch", [False, True])
+def test_a_scheduler_that_cycles_momentum_finds_it(every_batch):
+    """And is told that it undoes what the control decided."""
+    model = network()
+    optimizer = controlled(model)
+    scheduler = lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=100)
+    assert optimizer.param_groups[0]["betas"][0] == 0.95
+    if every_batch:
+        with pytest.warns(RuntimeWarning, match="lr was changed inside an epoch"):
+            run_epoch(optimizer, model, batches(), after_step=scheduler.step)
+    else:
+        run_epoch(optimizer, model, batches())
+        scheduler.step()
+    assert optimizer.base.param_groups[0]["betas"][0] < 0.95
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_step_that_grad_scaler_skips_is_no_step(fused):
     model = network()

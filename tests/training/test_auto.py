@@ -36,6 +36,19 @@ def test_auto_is_a_controlled_adam():
     assert optimizer.param_groups[0]["patience"] == 5
 
 
+def test_without_a_step_size_it_finds_one():
+    optimizer = make_optimizer("auto", network().parameters(), {"lr": None, "foreach": False})
+    assert optimizer.param_groups[0]["lr"] == torch.optim.Adam(network().parameters()).defaults["lr"]
+    assert optimizer.param_groups[0]["probe"]
+    assert optimizer.param_groups[0]["foreach"] is False
+
+
+@pytest.mark.parametrize("lr", [0, -1.0, "fast", float("nan")])
+def test_a_wrong_step_size_is_named(lr):
+    with pytest.raises(ValueError, match="Invalid lr value"):
+        make_optimizer("auto", network().parameters(), {"lr": lr})
+
+
 def test_a_wrong_option_is_named():
     with pytest.raises(ValueError, match=r"Invalid optimizer_options for 'auto'.*momentum"):
         make_optimizer("auto", network().parameters(), {"momentum": 0.9})
@@ -51,6 +64,24 @@ def test_it_needs_one_full_evaluation_in_a_smooth_run():
     _, result = trained(25)
     assert result.evaluations <= 3
     assert result.history[-1].train_loss < 0.2 * result.history[0].train_loss
+
+
+def test_a_checkpoint_knows_the_options_of_adam_inside(tmp_path):
+    def run(**options):
+        return fit(
+            network(),
+            MSE,
+            table(),
+            optimizer="auto",
+            optimizer_options=options,
+            max_epochs=2,
+            progress=False,
+            checkpoint=tmp_path / "run.pt",
+        )
+
+    run(betas=(0.9, 0.99))
+    with pytest.raises(ValueError, match="another run: optimizer options"):
+        run(betas=(0.5, 0.99))
 
 
 def test_a_run_goes_on_from_its_checkpoint_bit_for_bit(tmp_path):

@@ -7,7 +7,6 @@ from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from cmalight.bench.spec import Plain
 from cmalight.data.batches import TensorBatches
@@ -49,7 +48,6 @@ class Measuring:
     """A callback of `fit`, which calls it off the training clock: the true training loss after every n-th epoch."""
 
     problem: Problem
-    optimizer: Optimizer
     run: Plain
     data: DataSplit
     report: Callable[[int, float | None, float], object]
@@ -76,13 +74,9 @@ class Measuring:
         self.report(record.epoch, self.last_loss, record.seconds)
 
     def now(self) -> Measured:
-        """At the current weights; schedule-free solvers train at one point and are judged at another."""
-        self._switch("eval")
-        try:
-            loss = self._objective()
-            test_loss, accuracy = (None, None) if self._test is None else self._on_the_test_part(self._test)
-        finally:
-            self._switch("train")
+        """At the current weights."""
+        loss = self._objective()
+        test_loss, accuracy = (None, None) if self._test is None else self._on_the_test_part(self._test)
         return Measured(loss, test_loss, accuracy)
 
     def _on_the_test_part(self, test: TensorBatches) -> tuple[float, float | None]:
@@ -90,9 +84,6 @@ class Measuring:
         device = next(self.problem.model.parameters()).device
         loss, values = measure(self.problem.model, self.problem.loss_fn, test, metrics, device)
         return loss, values.get("accuracy")
-
-    def _switch(self, mode: str) -> None:
-        getattr(self.optimizer, mode, lambda: None)()
 
     def columns(self) -> dict[str, list[Any]]:
         """A list a column: an epoch has the same place in each."""

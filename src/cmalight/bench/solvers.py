@@ -23,7 +23,7 @@ from cmalight.training.solvers import SOLVERS as OPTIMIZERS
 class KnownSolver:
     """All that is asked of a solver: parameters and options in, an optimizer out.
 
-    An optimizer that has `train()` and `eval()`, as the schedule-free ones have, is switched around every measurement.
+    An optimizer that has `train()` and `eval()`, as the schedule-free ones have, is switched by `fit`.
 
     make: called as `make(parameters, **options)`
     full_batch: all samples in one batch, unless the spec says otherwise

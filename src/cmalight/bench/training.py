@@ -137,7 +137,7 @@ def _figures(job: Job, data: DataSplit, report: Report) -> Plain:
             _warm_up(run, data)
             problem = _problem(run, data)
             optimizer = make_optimizer(_solver(run), problem.model.parameters())
-            measuring = Measuring(problem, optimizer, run, data, lambda *told: report(Told(job.key, *told)))
+            measuring = Measuring(problem, run, data, lambda *told: report(Told(job.key, *told)))
             initial = measuring.now()
             result = _fitted(run, problem, optimizer, (measuring,))
             final = measuring.now()

@@ -47,7 +47,11 @@ def reading(delimiter: str | None, decimal: str, missing: tuple[str, ...]) -> An
 @reading_options
 @click.option("--net", metavar="LxN", default="1x50", show_default=True, help="L hidden layers of N neurons.")
 @click.option(
-    "--solver", metavar="NAME", default="cmalight", show_default=True, help="cmalight, cma, ig, adam, sgd, ..."
+    "--solver",
+    metavar="NAME",
+    default="cmalight",
+    show_default=True,
+    help="auto (finds its step size), cmalight, cma, ig, adam, sgd, ...",
 )
 @click.option("--lr", type=click.FloatRange(0, min_open=True), help="The first step size [the solver's own].")
 @click.option("--batch-size", type=click.IntRange(1), default=128, show_default=True)

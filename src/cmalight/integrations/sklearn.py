@@ -127,7 +127,7 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _conclude(self, result: FitResult, batches: TensorBatches) -> None:
         if result.status is Status.DIVERGED:
-            raise ValueError(f"Training diverged: {result.reason}; give a smaller lr, or solver='cmalight'")
+            raise ValueError(f"Training diverged: {result.reason}; give a smaller lr, or solver='auto'")
         self._optimizer, self._data_seen = result.optimizer, _fingerprint(batches)
         self._made_as = (self.solver, self._optimizer_options())
         self.status_ = result.status.value
@@ -221,7 +221,8 @@ class CMALightRegressor(RegressorMixin, _NetworkEstimator):  # type: ignore[misc
     Args:
         hidden_layer_sizes: neurons of each hidden layer.
         activation: "tanh", "sigmoid", "relu", "gelu" or "silu".
-        solver: a name that `cmalight.fit` knows: "cmalight", "cmalight-certified", "cma", "ig", "adam", ...
+        solver: a name that `cmalight.fit` knows: "auto", which finds its step size, "cmalight", "cmalight-certified",
+            "cma", "ig", "adam", ...
         lr, weight_decay, solver_options: for the solver; `lr=None` takes its own.
         batch_size: "auto" makes about 50 batches an epoch, of 8 to 128 rows.
         order: "reshuffle" or "fixed".

@@ -144,6 +144,7 @@ class EpochOptimizer(Optimizer):
         self._require_objective(objective)
         if lr is not None:
             check_lr(lr)
+        self._to_judged_point()
         f_0 = self._evaluate_start(objective, ranks_for(objective))
         begun_with = self._control["zeta_0"] if self._control["zeta_0"] != UNKNOWN else self._zeta()
         self._scale_lr_to(begun_with if lr is None else float(lr))
@@ -261,6 +262,7 @@ class EpochOptimizer(Optimizer):
             raise ValueError("There is nothing to train: no parameter of the optimizer requires a gradient")
         if any(now > left for now, left in zip(self._lrs(), self._lr_left, strict=False)):
             self._warn_about_lr("was raised between two epochs", stacklevel=4)
+        self._to_judged_point()
         self._join_mark = refuse_outer_join(model, self._join_mark)
         state = self._control
         known = state["f_current"] != UNKNOWN and self._circumstances is not None
@@ -392,6 +394,12 @@ class EpochOptimizer(Optimizer):
         """A copy of what the inner cycle remembers from step to step; a plain gradient step remembers nothing."""
         return None
 
+    def _to_training_point(self) -> None:
+        """Before the steps of an epoch; a plain gradient step is judged where it trains."""
+
+    def _to_judged_point(self) -> None:
+        """After the steps of an epoch, and before any evaluation."""
+
     def _drop_gradients(self) -> None:
         for p in self._parameters():
             p.grad = None
@@ -450,9 +458,9 @@ def check_positive(name: str, value: Any) -> None:
         raise ValueError(f"Invalid {name} value: {value!r}; expected a positive number")
 
 
-def check_whole(name: str, value: Any) -> None:
-    if not isinstance(value, numbers.Integral) or value < 0:
-        raise ValueError(f"Invalid {name} value: {value!r}; expected a whole number >= 0")
+def check_whole(name: str, value: Any, *, least: int = 0) -> None:
+    if not isinstance(value, numbers.Integral) or value < least:
+        raise ValueError(f"Invalid {name} value: {value!r}; expected a whole number >= {least}")
 
 
 def check_not_negative(name: str, value: Any) -> None:

@@ -26,6 +26,21 @@ from cmalight.optim.rules import PaperRule, Rule, TolerantRule
 from cmalight.tolerant import DEFAULTS
 
 _RULES = ("tolerant", "light", "certified")
+# What the control keeps in the first group, beside its state; all else there is the base's.
+_SETTINGS = (
+    "rule",
+    "probe",
+    "tolerance",
+    "patience",
+    "growth",
+    "theta",
+    "gamma",
+    "tau",
+    "delta",
+    "max_extrapolations",
+    "early_rejection",
+    "safeguard",
+)
 # Once the step size is this far below its largest, the inner optimizer has nothing left to give.
 _SAFEGUARD_BELOW = 1e-6
 _SAFEGUARD_LR = 0.5
@@ -87,9 +102,7 @@ class Controlled(EpochOptimizer):
         check_choice("rule", rule, _RULES)
         _check_at_least_one("tolerance", tolerance)
         _check_at_least_one("growth", growth)
-        check_whole("patience", patience)
-        if patience < 1:
-            raise ValueError(f"Invalid patience value: {patience!r}; expected a whole number >= 1")
+        check_whole("patience", patience, least=1)
         theta = (0.5 if rule == "tolerant" else 0.75) if theta is None else theta
         check_fraction("theta", theta)
         check_fraction("gamma", gamma)
@@ -112,10 +125,12 @@ class Controlled(EpochOptimizer):
             "early_rejection": bool(early_rejection),
             "safeguard": bool(safeguard),
         }
-        if not isinstance(base, EpochOptimizer) and (clash := sorted(settings.keys() & base.defaults.keys())):
+        own = {**settings, **self._fresh_state()}
+        if not isinstance(base, EpochOptimizer) and (clash := sorted(own.keys() & base.defaults.keys())):
             raise ValueError(f"Controlled cannot watch a base that has settings of the same names: {', '.join(clash)}")
         Optimizer.__init__(self, [{"params": group["params"]} for group in base.param_groups], settings)
-        base.param_groups[0].update(settings)  # also over what a base of ours may have left there
+        self.defaults = {**base.defaults, **settings}  # the base's, too: schedulers of momentum look there
+        base.param_groups[0].update(own)  # also over what an earlier control may have left there
         self._attach(base)
         self._complete_state()
         if lr is not None:
@@ -142,7 +157,7 @@ class Controlled(EpochOptimizer):
         self._complete_state()
 
     def _settings_of_groups(self) -> list[dict[str, Any]]:
-        return [self.defaults]  # the first group's: the others are the base's alone
+        return [{name: self.defaults[name] for name in _SETTINGS}]  # the first group's: others are the base's alone
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters to the base; follow it by `restart(objective)` where it changes the objective."""
@@ -153,15 +168,28 @@ class Controlled(EpochOptimizer):
             raise RuntimeError("add_param_group() was called inside an epoch: leave its `with` block first")
         if param_group.get("maximize"):
             refuse_maximize()
+        if not isinstance(self.base, EpochOptimizer) and (own := [name for name in _SETTINGS if name in param_group]):
+            raise ValueError(f"{own[0]} belongs to the optimizer, not to a parameter group: pass it to Controlled")
         self.base.add_param_group(param_group)
 
     def train(self, mode: bool = True) -> None:
-        """For a base that trains at one point and is judged at another, as the schedule-free ones are."""
+        """For steps outside an epoch of a base that trains at one point and is judged at another (schedule-free ones).
+
+        An epoch switches by itself, and leaves the base where it is judged.
+        """
         if (switch := getattr(self.base, "train" if mode else "eval", None)) is not None:
             switch()
+            for p in [p for p, own in self.state.items() if not own]:
+                del self.state[p]  # made by looking for it; distributed checkpoints would take it for built state
 
     def eval(self) -> None:
         self.train(False)
+
+    def _to_training_point(self) -> None:
+        self.train()
+
+    def _to_judged_point(self) -> None:
+        self.eval()
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
@@ -172,6 +200,14 @@ class Controlled(EpochOptimizer):
         if self._control["safeguarded"]:
             super()._inner_step(scale)
             return
+        if self._cannot_move() and self._control.get("train_mode") is False:
+            # torch.distributed.checkpoint steps with lr=0 to have the state built; schedule-free bases refuse that.
+            self.train()
+            self.base.step()
+            self.eval()
+            return
+        if self._epoch is None and not self._cannot_move():
+            self._control["f_current"] = UNKNOWN  # some bases change the weights past their version counters
         passed_on = [name for name in ("grad_scale", "found_inf") if hasattr(self, name)]  # GradScaler, fused steps
         for name in passed_on:
             setattr(self.base, name, getattr(self, name))
@@ -188,7 +224,7 @@ class Controlled(EpochOptimizer):
         return 0.0 if decoupled else float(group.get("weight_decay", 0.0))
 
     def _inner_state(self) -> InnerState:
-        return InnerState(self.base, apart={"lr", *self.defaults, *self._fresh_state()})
+        return InnerState(self.base, apart={"lr", *_SETTINGS, *self._fresh_state()})
 
     def _wants_probe(self) -> bool:
         state = self._control

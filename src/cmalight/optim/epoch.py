@@ -82,6 +82,7 @@ class Epoch:
             self._checkpoints = [share * self._samples for share in _CHECKPOINTS]
         self._snapshot = Snapshot(self._optimizer._parameters(), self._model)
         self._inner = self._optimizer._inner_state()
+        self._optimizer._to_training_point()
         self._state = _State.OPEN
         self._optimizer._epoch = self  # last, so that an epoch that could not begin is not in the way of another
         return self
@@ -197,10 +198,12 @@ class Epoch:
                     return
             probe.end_trial()
             self._go_back()
+            self._optimizer._to_training_point()
             self._optimizer._drop_gradients()  # of a window of accumulation that the trial cut in half
             for source, state in randomness:
                 source.put(state)
         self._end_probe(probe.choice())
+        self._optimizer._to_training_point()
 
     def _end_probe(self, zeta: float | None) -> None:
         """Begin the epoch itself, as if nothing had been tried; None leaves the step size and the search for later."""
@@ -251,6 +254,7 @@ class Epoch:
             if early:
                 samples, (inner, decision) = self._counts.total, self._early_decision()
             else:
+                self._optimizer._to_judged_point()
                 totals = self._totals()
                 samples, (inner, decision) = totals.samples, self._decision(totals)
             if decision.alpha:
@@ -296,6 +300,11 @@ class Epoch:
             batches=totals.samples / totals.nominal,
         )
         if not totals.steps:
+            if totals.displacement > 0.0 and not self._steps:
+                raise RuntimeError(
+                    f"The weights moved in this epoch, but not by step() of {type(self._optimizer).__name__}: call its "
+                    "step(), not that of another optimizer or of the one inside it. The epoch was undone."
+                )
             logger.warning("No step() was taken in this epoch, so it says nothing: lr and weights stay as they are.")
             return inner, control.no_step(self._known)
         return inner, self._optimizer._decide(inner, self._known, self)

@@ -16,9 +16,11 @@ class InnerState:
 
     def __init__(self, optimizer: Optimizer, apart: Collection[str]) -> None:
         self._optimizer = optimizer
-        self._apart = apart
+        self._apart = {"params", *apart}
         self._state = {p: {name: _copied(value) for name, value in own.items()} for p, own in optimizer.state.items()}
-        self._groups = group_entries(optimizer, apart)
+        self._groups = [
+            {name: copy.deepcopy(group[name]) for name in self._own_names(group)} for group in optimizer.param_groups
+        ]
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -36,24 +38,13 @@ class InnerState:
                     current.copy_(value)
                 else:
                     own[name] = _copied(value)
-        for group, entries in zip(self._optimizer.param_groups, self._groups, strict=True):
-            group.update(copy.deepcopy(entries))
+        for group, saved in zip(self._optimizer.param_groups, self._groups, strict=True):
+            for name in self._own_names(group) - saved.keys():  # as Prodigy adds some with its first step
+                del group[name]
+            group.update(copy.deepcopy(saved))
 
-    def moved_entries(self) -> list[set[str]]:
-        """The names of the groups' entries that differ from the copy: those the optimizer itself counts on."""
-        now = group_entries(self._optimizer, self._apart)
-        return [
-            {name for name, value in entries.items() if name not in before or before[name] != value}
-            for entries, before in zip(now, self._groups, strict=True)
-        ]
-
-
-def group_entries(optimizer: Optimizer, apart: Collection[str]) -> list[dict[str, Any]]:
-    """A copy of each group's entries, but for its parameters and those named in `apart`."""
-    return [
-        {name: copy.deepcopy(value) for name, value in group.items() if name != "params" and name not in apart}
-        for group in optimizer.param_groups
-    ]
+    def _own_names(self, group: dict[str, Any]) -> set[str]:
+        return group.keys() - self._apart
 
 
 def _copied(value: Any) -> Any:

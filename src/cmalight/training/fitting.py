@@ -73,7 +73,8 @@ def fit(
 
     Args:
         data: a pair (inputs, targets) of tensors or arrays, `TensorBatches`, or a DataLoader of such pairs.
-        optimizer: a name ("cmalight", "cma", "ig", "adam", ...) or a ready optimizer over the model's parameters.
+        optimizer: a name ("auto", which we recommend, "cmalight", "cma", "ig", "adam", ...; docs/choosing.md) or a
+            ready optimizer over the model's parameters.
         batch_size, order: of the batches made from a pair; order is "reshuffle" or "fixed".
         seed: of the order, and of all random numbers drawn in the run; the caller's random state is left alone.
         max_epochs, time_limit: the end of the run; seconds of training, measuring does not count.

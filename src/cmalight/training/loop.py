@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,24 +115,38 @@ def plain_epoch(problem: Problem, optimizer: Optimizer) -> EpochFigures:
     """An epoch under one of torch's optimizers; one that is broken off keeps its weights."""
     lr = largest_lr(optimizer)
     losses, samples = LossSum(), 0.0
-    for number, (inputs, target) in enumerate(problem.batches(problem.feed)):
-        count = problem.count(target, inputs)
+    with _in_training_mode(optimizer):
+        for number, (inputs, target) in enumerate(problem.batches(problem.feed)):
+            count = problem.count(target, inputs)
 
-        calls = itertools.count()
+            calls = itertools.count()
 
-        def closure(inputs: Any = inputs, target: Any = target, number: int = number, calls: Any = calls) -> Tensor:
-            if next(calls):  # L-BFGS calls it many times in one step
-                problem.before_batch(number)
-            optimizer.zero_grad()
-            loss = problem.loss(inputs, target)
-            loss.backward()  # type: ignore[no-untyped-call]
-            return loss
+            def closure(inputs: Any = inputs, target: Any = target, number: int = number, calls: Any = calls) -> Tensor:
+                if next(calls):  # L-BFGS calls it many times in one step
+                    problem.before_batch(number)
+                optimizer.zero_grad()
+                loss = problem.loss(inputs, target)
+                loss.backward()  # type: ignore[no-untyped-call]
+                return loss
 
-        losses.add(optimizer.step(closure), count)  # type: ignore[arg-type]
-        samples += count
+            losses.add(optimizer.step(closure), count)  # type: ignore[arg-type]
+            samples += count
     if not samples:
         raise ValueError("The data gave no batch; it must give at least one, on every pass")
     return plain_figures(optimizer, lr=lr, f_tilde=losses.value() / samples)
+
+
+@contextmanager
+def _in_training_mode(optimizer: Optimizer) -> Iterator[None]:
+    """For optimizers that train at one point and are judged at another, as the schedule-free ones are.
+
+    Left after every epoch, measured or not, so that what is measured changes nothing.
+    """
+    getattr(optimizer, "train", lambda: None)()
+    try:
+        yield
+    finally:
+        getattr(optimizer, "eval", lambda: None)()
 
 
 def plain_figures(optimizer: Optimizer, *, lr: float, f_tilde: float) -> EpochFigures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -13,10 +14,10 @@ from cmalight.names import unknown_name
 from cmalight.optim import CMA, IG, CMALight, Controlled
 
 
-def controlled_adam(params: Iterable[Tensor], *, lr: float = 1e-3, **options: Any) -> Controlled:
+def controlled_adam(params: Iterable[Tensor], *, lr: float | None = None, **options: Any) -> Controlled:
     """Adam under the tolerant watchdog; options other than Adam's own are `Controlled`'s."""
-    own = {name: options.pop(name) for name in ("betas", "eps", "weight_decay", "amsgrad") if name in options}
-    return Controlled(torch.optim.Adam(params, lr=lr, **own), **options)
+    own = {name: options.pop(name) for name in inspect.signature(torch.optim.Adam).parameters if name in options}
+    return Controlled(torch.optim.Adam(params, **own), lr=lr, **options)
 
 
 SOLVERS: dict[str, Callable[..., Optimizer]] = {
