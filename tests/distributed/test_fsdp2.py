@@ -78,7 +78,8 @@ def test_an_epoch_is_undone_bit_for_bit_on_every_rank(tmp_path):
     assert on_ranks(_rejected, tmp_path) == [[True] * 4] * 2
 
 
-WIDTH, LAYERS = 41, 4
+WIDTH, LAYERS = 41, 6
+IN_FLIGHT = 2  # each of gloo's two threads may not yet have let go of the buffer that it filled last
 
 
 def deep_model():
@@ -129,8 +130,8 @@ def test_no_rank_ever_holds_all_the_weights(tmp_path):
     for outcomes, within, between, largest_shard in on_ranks(_watched, tmp_path):
         assert outcomes & {Outcome.REJECTED_EARLY, Outcome.SEARCH_FAILED_REJECTED}
         assert any(outcome.name.startswith("SEARCH") for outcome in outcomes)
-        assert 1 <= within <= 2  # the layer that is computed, and at most a neighbour
-        assert max(between) <= 1  # the last layer's buffer, where the thread that filled it has not let go yet
+        assert 1 <= within <= 1 + IN_FLIGHT < LAYERS
+        assert max(between) <= IN_FLIGHT
         assert largest_shard <= (WIDTH + 1) // 2 * WIDTH
 
 
