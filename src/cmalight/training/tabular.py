@@ -116,7 +116,7 @@ def train_on_table(
             progress=progress,
         )
     if result.status is Status.DIVERGED:
-        raise ValueError(f"training diverged: {result.reason}; give a smaller --lr, or --solver cmalight")
+        raise ValueError(f"training diverged: {result.reason}; give a smaller --lr, or --solver auto")
     if not result.epochs and result.status is not Status.INTERRUPTED:
         raise ValueError(f"no epoch was finished ({result.reason}); give it more time")
     model = TabularModel(network, prepared.features, prepared.target, choices.drop, choices.reading.missing)
