@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import warnings
 from collections.abc import Sequence
@@ -86,7 +87,9 @@ def plain_ticks(axes: Axes, end: float) -> None:
 
 
 def upright_or_slanted(axes: Axes, names: Sequence[str]) -> None:
-    if sum(map(len, names)) > 36:
+    """Names side by side in one of two panels, which has room for some 45 letters in a row."""
+    room = 45 / max(1, len(names))
+    if any(len(left) + len(right) > 2 * (room - 1) for left, right in itertools.pairwise(names)):
         axes.tick_params(axis="x", rotation=25)
         for label in axes.get_xticklabels():
             label.set_horizontalalignment("right")
