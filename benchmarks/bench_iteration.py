@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from common import CASES, SMALL, Batches, Case, EasyObjective, interleaved, quick_option, ratio, seconds, table
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cmalight import CMALight
@@ -94,18 +95,30 @@ class CountSynchronisations(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+class CountLists(TorchFunctionMode):
+    """Counts `tolist`, which waits too, but is no operator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.Tensor.tolist
+        return func(*args, **(kwargs or {}))
+
+
 def synchronisations(options: dict[str, Any], *, with_batches: bool) -> int:
     model, batches = SMALL.model(), SMALL.batches(100)
     optimizer = CMALight(model.parameters(), lr=LR, **options)
     objective = EasyObjective(model, sum(len(y) for _, y in batches))
-    with optimizer.epoch(objective) as epoch, CountSynchronisations() as counter:
+    with optimizer.epoch(objective) as epoch, CountSynchronisations() as operators, CountLists() as lists:
         for x, y in epoch.batches(batches) if with_batches else batches:
             optimizer.zero_grad()
             loss = loss_fn(model(x), y)
             loss.backward()
             epoch.observe(loss, len(y))
             optimizer.step()
-    return counter.count
+    return operators.count + lists.count
 
 
 def main() -> None:

@@ -1,5 +1,7 @@
 """What many tests need: small problems, and the loop of the README."""
 
+import time
+
 import torch
 from torch import Tensor, nn
 
@@ -56,3 +58,13 @@ def same_state(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
 
 def _same_bits(a: Tensor, b: Tensor) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and a.numpy().tobytes() == b.numpy().tobytes()
+
+
+def wait_for(condition, seconds=600):
+    """Its first value that is true; the limit is for what never comes, not for slow machines."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.05)
+    raise AssertionError("waited in vain")

@@ -488,7 +488,7 @@ def test_restart_anchors_anew():
 def test_a_stalled_control_warns_once_and_says_what_to_try():
     model, batches, objective = small_problem()
     optimizer = CMALight(model.parameters(), lr=1e-17)
-    with pytest.warns(RuntimeWarning, match=r"CMALight has stalled.*certified.*restart"):
+    with pytest.warns(RuntimeWarning, match=r"CMALight has stalled: lr is 1e-17, below what.*certified.*restart"):
         optimizer.param_groups[0]["zeta_0"] = 0.5
         optimizer.param_groups[0]["f_0"] = optimizer.param_groups[0]["phi"] = objective()
         run_epoch(optimizer, objective, model, batches)

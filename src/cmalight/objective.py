@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Literal
 
 import torch
@@ -17,7 +17,7 @@ from cmalight.merging import is_pair_of_tensors, looks_across_the_batch, merged
 from cmalight.norms import accumulation_dtype
 from cmalight.shapes import refuse_broadcast
 from cmalight.sharded import communicates, reshard
-from cmalight.sharing import in_lockstep, own_part
+from cmalight.sharing import in_lockstep, own_part, refuse_if_failed
 from cmalight.undisturbed import undisturbed
 
 Forward = Callable[[Any, Any], tuple[Tensor, Any]]
@@ -119,8 +119,8 @@ class Objective:
     def _mean_loss(self) -> float:
         """Over all ranks; one whose pass fails says so to the others, which would wait for it otherwise.
 
-        Not so where the forward pass itself communicates (FSDP2): the others then wait inside their own pass, and end
-        by the timeout of the process group.
+        Not so where it fails within a forward pass that communicates (FSDP2): the others then wait inside their own,
+        and end by an error of the process group, or by its timeout.
         """
         total, samples, failure = 0.0, 0.0, None
         try:
@@ -132,20 +132,23 @@ class Objective:
         rows = self._ranks.gather(total, samples, failure is not None)
         if failure is not None:
             raise failure
-        if failed := [rank for rank, (*_, has_failed) in enumerate(rows) if has_failed]:
-            raise RuntimeError(f"The evaluation failed on rank {failed[0]}: see the error there")
+        refuse_if_failed([has_failed for *_, has_failed in rows])
         samples = sum(row[1] for row in rows)
         if not samples:
             raise ValueError("Objective got no batch from its loader; it must yield at least one, on every pass")
         self.samples = samples
         return sum(row[0] for row in rows) / samples
 
-    def _own_sums(self, rounds: Iterator[tuple[Any, bool]]) -> tuple[float, float]:
+    def _own_sums(self, rounds: Generator[tuple[Any, bool]]) -> tuple[float, float]:
         """Σ count · loss and Σ count of this rank."""
         total: Tensor | None = None
         samples = 0.0
         for batch, counts in rounds:
-            loss, count = self._evaluate(batch)
+            try:
+                loss, count = self._evaluate(batch)
+            except Exception as error:
+                rounds.throw(error)  # comes back at once, or after the other ranks have been told
+                raise
             if not counts:
                 continue
             if total is None:
@@ -154,7 +157,7 @@ class Objective:
             samples += count
         return (0.0 if total is None else float(total.item())), samples
 
-    def _rounds(self) -> Iterator[tuple[Any, bool]]:
+    def _rounds(self) -> Generator[tuple[Any, bool]]:
         """The batches, and whether they count: where a forward pass talks to other ranks, all make equally many."""
         if self._ranks.alone or not communicates(self.model):
             return ((batch, True) for batch in self._batches())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,20 +99,41 @@ class _EveryNthBatch:
         return itertools.islice(self.loader, self.ranks.rank, None, self.ranks.size)
 
 
-def in_lockstep(batches: Iterable[Any], ranks: Ranks) -> Iterator[tuple[Any, bool]]:
-    """As many batches on every rank; a rank that has run out gets its last one again, marked as not counting."""
+def in_lockstep(batches: Iterable[Any], ranks: Ranks) -> Generator[tuple[Any, bool]]:
+    """As many batches on every rank; a rank that has run out gets its last one again, marked as not counting.
+
+    Where the loader of a rank fails, or an error is thrown into this generator, all ranks raise.
+    """
     last: Any = None
+    failure: Exception | None = None
     iterator = iter(batches)
     while True:
-        batch = next(iterator, None)
-        rows = ranks.gather(batch is not None, last is not None or batch is not None)
-        if not any(has_one for has_one, _ in rows):
+        batch = None
+        try:
+            batch = next(iterator, None) if failure is None else None
+        except Exception as error:
+            failure = error
+        rows = ranks.gather(batch is not None, last is not None or batch is not None, failure is not None)
+        if failure is not None:
+            raise failure
+        refuse_if_failed([has_failed for *_, has_failed in rows])
+        if not any(has_one for has_one, *_ in rows):
             return
-        if not all(has_seen_one for _, has_seen_one in rows):
+        if not all(has_seen_one for _, has_seen_one, _ in rows):
             raise ValueError(
                 "A rank has no sample to evaluate, but its forward pass is needed by the others: "
                 "give every rank at least one batch"
             )
         if batch is not None:
             last = batch
-        yield last, batch is not None
+        try:
+            yield last, batch is not None
+        except Exception as error:
+            failure = error
+
+
+def refuse_if_failed(has_failed: Sequence[float]) -> None:
+    """An error on the ranks that did not fail themselves."""
+    if any(has_failed):
+        rank = next(rank for rank, failed in enumerate(has_failed) if failed)
+        raise RuntimeError(f"The evaluation failed on rank {rank}: see the error there")

@@ -38,6 +38,7 @@ def toml(path, **changes):
     for kind in ("networks", "solvers"):
         for entry in getattr(spec(**changes), kind):
             lines += [f"[[{kind}]]", f'{kind[:-1]} = "{getattr(entry, kind[:-1])}"', f'name = "{entry.name}"']
+            lines += [f"options.{option} = {json.dumps(value)}" for option, value in entry.options.items()]
     path.write_text("\n".join(lines))
     return path
 
@@ -62,10 +63,24 @@ def start(*arguments, **options):
     )
 
 
-def finished(process, timeout=240):
+def finished(process):
     with process:
-        stdout, stderr = process.communicate(timeout=timeout)
+        stdout, stderr = process.communicate(timeout=600)
     return process.returncode, stdout, stderr
+
+
+def trainers(pid):
+    """The processes that train for the driver `pid`."""
+    done = subprocess.run(["pgrep", "-P", str(pid), "-f", "cmalight.bench.child"], capture_output=True, text=True)
+    return [int(line) for line in done.stdout.split()]
+
+
+def has_ended(pid):
+    """Whether a process is gone, or a zombie that nobody has asked about yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def contents(folder):

@@ -71,6 +71,25 @@ class DiesOnce(Misbehaving):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Waits(Misbehaving):
+    """After so many steps it writes its process into the file `at`, and goes on once the file at + ".go" is there."""
+
+    def __init__(self, params, at, steps=5):
+        super().__init__(params)
+        self.at, self.steps = Path(at), steps
+
+    def misbehave(self):
+        self.steps -= 1
+        go = self.at.with_suffix(".go")
+        if self.steps == 0 and not go.exists():
+            self.at.with_suffix(".tmp").write_text(str(os.getpid()))
+            self.at.with_suffix(".tmp").replace(self.at)
+            for _ in range(6000):
+                if go.exists():
+                    return
+                time.sleep(0.1)
+
+
 class Prints(Misbehaving):
     def misbehave(self):
         sys.stdout.write('{"content": "not a result"}\n')

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 import types
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -17,6 +16,7 @@ from cmalight.bench.folder_status import Call, add_call, read_calls
 from cmalight.bench.results import read_result, result_path, runs_folder, write_result
 from cmalight.bench.training import Job, train
 from tests.bench.common import contents, own_data, spec
+from tests.helpers import wait_for
 
 
 def trained(job, report):
@@ -69,20 +69,28 @@ def test_the_result_of_another_run_is_refused(tmp_path, working):
 
 
 def test_what_is_finished_when_the_driver_is_stopped_is_kept(tmp_path, working, monkeypatch):
+    begun = []
+
     class Stops:
         def recorded(self, *_): ...
 
         def close(self): ...
 
         def tick(self, view):
-            time.sleep(1)  # meanwhile the other two end
+            wait_for(lambda: len(begun) == 4)  # the thread that they share has ended the other three
             raise KeyboardInterrupt
 
+    def work(job, report):
+        begun.append(job.key)
+        if len(begun) == 4:
+            raise RuntimeError("this one does not end well")
+        return {**quick, "key": job.key, "run": job.definition}
+
     quick = {"status": "done", "started": 0, "finished": 1, "environment": {}, "epochs": {}, "error": None}
-    working(lambda job, report: {**quick, "key": job.key, "run": job.definition})
+    working(work)
     monkeypatch.setattr(runner, "make_display", lambda progress: Stops())
     with pytest.raises(KeyboardInterrupt):
-        bench.run(spec(solvers=["adam", "sgd", "ig"]), tmp_path, workers=1)
+        bench.run(spec(solvers=["adam", "sgd", "ig", "cma"]), tmp_path, workers=1)
     assert len(contents(tmp_path)) == 3
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from cmalight import bench
 from tests.bench.common import contents, finished, spec, start, toml
-from tests.bench.test_runner import one_child, wait_for
+from tests.helpers import wait_for
 
 CHANGES = {"solvers": ["cmalight", "adam", "lbfgs", "ig"], "seeds": 5, "max_epochs": 8, "batch_size": 16}
 
@@ -46,17 +46,21 @@ def test_a_driver_killed_twenty_times_ends_with_the_results_of_an_uninterrupted_
 
 
 @pytest.mark.slow
-def test_killed_workers_cost_their_own_run_a_second_try_and_change_no_result(tmp_path, uninterrupted):
-    path, out = toml(tmp_path / "spec.toml", **CHANGES), tmp_path / "out"
+def test_killed_workers_cost_their_own_run_a_second_try_and_change_no_result(tmp_path):
+    """Three of them, each in the midst of a run that waits for it."""
+    places = [tmp_path / f"waits{number}" for number in range(3)]
+    waiting = [
+        {"solver": "tests.bench.solvers:Waits", "name": place.name, "options": {"at": str(place), "steps": steps}}
+        for place, steps in zip(places, (1, 30, 100), strict=True)
+    ]
+    changes = {**CHANGES, "solvers": ["adam", *waiting, "cmalight"], "seeds": 2}
+    path, out = toml(tmp_path / "spec.toml", **changes), tmp_path / "out"
     process = start("run", path, "--out", out, "--workers", 2)
-    killed = 0
-    for done in (1, 6, 11):  # never the same run twice: several end between two kills
-        wait_for(lambda: len(contents(out)) >= done)  # noqa: B023
-        for child in one_child(process.pid)[:1]:
-            os.kill(child, signal.SIGKILL)
-            killed += 1
+    for place in places:
+        os.kill(int(wait_for(lambda: place.exists() and place.read_text())), signal.SIGKILL)  # noqa: B023
+        place.with_suffix(".go").touch()
     code, _, stderr = finished(process)
     assert code == 0, stderr
-    assert killed == 3
-    assert contents(out) == uninterrupted
-    assert "tried once more" in stderr
+    assert stderr.count("tried once more") == 3
+    assert bench.run(spec(**changes), tmp_path / "uninterrupted", workers=2).recorded == {"done": 10}
+    assert contents(out) == contents(tmp_path / "uninterrupted")

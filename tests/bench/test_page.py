@@ -20,6 +20,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium to open the page in"),
     pytest.mark.xdist_group("chromium"),
 ]
+MILLISECONDS = 300_000  # for what never comes, not for slow machines
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 FLAGS += ["--disable-component-update", "--disable-sync"]
 NASTY = "<script>alert(1)</script><b>&amp;"
@@ -79,7 +80,7 @@ def address(study):
 @pytest.fixture(scope="module")
 def browser():
     with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=MILLISECONDS)
         yield opened
         opened.close()
 
@@ -92,6 +93,7 @@ def opened(browser, address):
     def at_width(width=1280, address=address):
         page = browser.new_page(viewport={"width": width, "height": 900})
         pages.append(page)
+        page.set_default_timeout(MILLISECONDS)
         page.on("console", lambda said: complaints.append(f"{said.type}: {said.text}"))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: (complaints.append(f"dialog {dialog.message}"), dialog.dismiss()))

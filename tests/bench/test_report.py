@@ -10,8 +10,9 @@ from click.testing import CliRunner
 from cmalight import bench
 from cmalight.bench import profiles, sizes
 from cmalight.bench.report import content, figures, strips
+from cmalight.bench.report.canvas import plain
 from cmalight.bench.report.content import page_data, read_study, slider, tables
-from cmalight.bench.report.figures import plain, planned_figures, profile_figure, slug
+from cmalight.bench.report.figures import planned_figures, profile_figure, slug
 from cmalight.bench.report.packing import embedded_json
 from cmalight.bench.report.page import page
 from cmalight.bench.report.styles import _USUAL, OUTCOMES, UNKNOWN, styles

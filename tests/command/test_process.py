@@ -22,18 +22,21 @@ def start(*arguments, **options):
 
 def run(*arguments, **options):
     with start(*arguments, **options) as process:
-        stdout, stderr = process.communicate(timeout=120)
+        stdout, stderr = process.communicate(timeout=600)
     return process.returncode, stdout, stderr
 
 
-def interrupt_in_epoch(process, number):
-    """Ctrl-C once so many epochs are over; gives the exit code and stderr."""
-    with process:
+def interrupt_in_epoch(number, *arguments, **options):
+    """Ctrl-C once so many epochs are over; gives the exit code and stderr.
+
+    A small pipe, so that the run cannot get far ahead of a reader that is slow: hardly more than a hundred epochs.
+    """
+    with start(*arguments, pipesize=4096, **options) as process:
         for line in process.stderr:
             if line.startswith(f"epoch {number} "):
                 break
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=120)
+        _, stderr = process.communicate(timeout=600)
     return process.returncode, stderr
 
 
@@ -85,7 +88,7 @@ def test_ctrl_c_keeps_what_is_finished_and_exits_130(houses, tmp_path):
         "--history",
         "h.jsonl",
     ]
-    code, stderr = interrupt_in_epoch(start(*arguments, cwd=tmp_path), 3)
+    code, stderr = interrupt_in_epoch(3, *arguments, cwd=tmp_path)
     assert code == 130
     assert "Traceback" not in stderr
     records = [json.loads(line) for line in (tmp_path / "h.jsonl").read_text().splitlines()]
@@ -100,7 +103,7 @@ def test_ctrl_c_keeps_what_is_finished_and_exits_130(houses, tmp_path):
 def test_after_ctrl_c_the_same_command_goes_on_as_if_nothing_had_been(houses, tmp_path):
     arguments = ["train", houses, "--target", "price", "--batch-size", 4, "--epochs", 300]
     again = [*arguments, "--checkpoint", "run.ck", "--save", "resumed.pt"]
-    assert interrupt_in_epoch(start(*again, cwd=tmp_path), 5)[0] == 130
+    assert interrupt_in_epoch(5, *again, cwd=tmp_path)[0] == 130
     code, stdout, _ = run(*again, cwd=tmp_path)
     assert code == 0
     assert "training: 300 epochs" in stdout

@@ -12,7 +12,7 @@ import torch.distributed as dist
 _CONTEXT = multiprocessing.get_context("forkserver")
 # The first optimizer of a process imports torch._dynamo: with it preloaded, a process starts in no time.
 _CONTEXT.set_forkserver_preload(["torch._dynamo", "cmalight.optim", "cmalight.objective", __name__])
-_SECONDS = 120
+_SECONDS = 600  # for what hangs, not for slow machines
 
 
 def on_ranks(function, folder, *arguments, size=2):
@@ -51,7 +51,7 @@ def _rank(function, rank, size, folder, arguments):
         init_method=f"file://{folder}/meeting",
         rank=rank,
         world_size=size,
-        timeout=datetime.timedelta(seconds=60),
+        timeout=datetime.timedelta(seconds=_SECONDS / 2),
     )
     try:
         result = ("value", function(rank, *arguments))

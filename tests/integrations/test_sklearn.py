@@ -155,8 +155,21 @@ def test_a_warm_start_on_other_data_takes_the_weights_as_its_start():
     model.fit(x, -y)
     assert model.evaluations_ > before
     assert model._optimizer.param_groups[0]["f_0"] > 1.0  # the loss of the old weights on the new targets
-    with pytest.raises(ValueError, match="warm_start goes on with a network of layers"):
-        model.set_params(hidden_layer_sizes=9).fit(x, y)
+
+
+@pytest.mark.parametrize("change", [{"hidden_layer_sizes": 9}, {"activation": "relu"}], ids=str)
+def test_a_warm_start_with_another_network_is_refused_and_leaves_the_one_there_is(change):
+    x, y = regression(60)
+    model = small(warm_start=True, max_epochs=3).fit(x, y)
+    expected, kept = model.predict(x), {name: getattr(model, name) for name in change}
+    with pytest.raises(
+        ValueError, match=r"goes on with a network of layers \[.*\] and activation 'tanh', but .* needs"
+    ):
+        model.set_params(**change).fit(x, y)
+    np.testing.assert_array_equal(model.predict(x), expected)
+    assert model.set_params(**kept).fit(x, y).n_iter_ == 6
+    other = model.set_params(**change, warm_start=False).fit(x, y)  # a new network is made where that is wanted
+    assert torch.equal(weights(other), weights(small(**change, max_epochs=3).fit(x, y)))
 
 
 @pytest.mark.parametrize("change", [{"solver": "adam"}, {"lr": 0.01}, {"solver_options": {"theta": 0.5}}], ids=str)

@@ -23,7 +23,7 @@ def serving(files: dict[str, bytes], *, most_requests: int = 20) -> Iterator[Ser
     server = Server(files)
 
     class Handler(BaseHTTPRequestHandler):
-        timeout = 5
+        timeout = 60
 
         def do_GET(self) -> None:
             server.requests.append(self.path)

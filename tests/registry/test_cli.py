@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cmalight.cli.datasets import datasets
+from cmalight.cli import command
 from cmalight.data.registry import Delimited, Entry, RemoteFile, register
 from tests.registry.server import serving
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(datasets, arguments)
+    return CliRunner().invoke(command, ["datasets", *arguments], prog_name="cmalight")
 
 
 def test_list_shows_p_d_and_where() -> None:

@@ -4,7 +4,6 @@ import math
 import os
 import signal
 import threading
-import time
 
 import pytest
 import torch
@@ -245,10 +244,8 @@ def test_streams_are_refused_under_the_watchdog_and_need_a_time_limit_elsewhere(
         train(pair=loader)
     with pytest.raises(ValueError, match="set a time_limit"):
         train(pair=loader, optimizer="sgd")
-    begin = time.perf_counter()
     _, result = train(pair=loader, optimizer="sgd", time_limit=0.2, max_epochs=None)
     assert (result.status, result.epochs) == (Status.TIME_LIMIT, 0)
-    assert time.perf_counter() - begin < 60
 
 
 def test_a_stream_that_ends_is_an_epoch_for_torchs_optimizers():

@@ -17,7 +17,7 @@ from pathlib import Path
 _HEARTBEAT_SECONDS = 5.0
 # A file system may know the locks of its own machine only: an owner elsewhere counts as alive while it moves its clock.
 _SILENT_SECONDS = 60.0
-_TRIES, _PAUSE_SECONDS = 4, 0.05
+_TRIES, _PAUSE_SECONDS = 21, 0.05
 # What systems answer where a folder is on a file system that knows no locks, as some of clusters are.
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 _logger = logging.getLogger("cmalight.bench")

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cmalight.cli.errors import show_messages
-from cmalight.names import unknown_name
+from cmalight.cli.errors import KnownVerbs, show_messages
 
 if TYPE_CHECKING:
     from cmalight.bench import Counts, PlannedRun, Spec, Summary
@@ -18,15 +17,7 @@ if TYPE_CHECKING:
 A_PATH = click.Path(path_type=Path)
 
 
-class _Verbs(click.Group):
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        found = super().get_command(ctx, cmd_name)
-        if found is None:
-            ctx.fail(unknown_name("verb of `bench`", cmd_name, self.list_commands(ctx)))
-        return found
-
-
-@click.group(cls=_Verbs, short_help="Compare solvers on data sets and networks.")
+@click.group(cls=KnownVerbs, short_help="Compare solvers on data sets and networks.")
 def bench() -> None:
     """Compare solvers: data sets x networks x solvers x seeds, here or on a cluster."""
 

@@ -3,47 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from cmalight.names import unknown_name
+from cmalight.cli.errors import KnownVerbs
 
 if TYPE_CHECKING:
     from cmalight.data.registry import Entry
 
 
-class BadInput(click.ClickException):
-    """Wrong input: one line on stderr, exit code 2."""
-
-    exit_code = 2
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        line = " ".join(self.format_message().split())
-        click.echo(f"cmalight: {line}", file=file, err=file is None)
-
-
-class _Verbs(click.Group):
-    """A group that answers an unknown verb in one line, with the nearest known one."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            raise BadInput(unknown_name("verb of `datasets`", args[0], self.list_commands(ctx)))
-        return super().resolve_command(ctx, args)
-
-
-@contextmanager
-def _bad_input_in_one_line() -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, ImportError) as error:
-        raise BadInput(str(error)) from error
-
-
-@click.group(cls=_Verbs)
+@click.group(cls=KnownVerbs)
 def datasets() -> None:
     """Data sets: what there is, what is known of one, and bringing it here."""
 
@@ -51,13 +21,12 @@ def datasets() -> None:
 @datasets.command("list")
 def list_datasets() -> None:
     """A table: name, task, P (training rows), d, and where the data is now."""
-    with _bad_input_in_one_line():
-        from cmalight.data import registry
+    from cmalight.data import registry
 
-        rows = [
-            (entry.name, entry.task, _number(entry.training_rows), _number(entry.d), registry.where(entry))
-            for entry in registry.datasets()
-        ]
+    rows = [
+        (entry.name, entry.task, _number(entry.training_rows), _number(entry.d), registry.where(entry))
+        for entry in registry.datasets()
+    ]
     click.echo(_table(("name", "task", "P", "d", "where"), rows))
 
 
@@ -65,23 +34,21 @@ def list_datasets() -> None:
 @click.argument("name", required=False)
 def info(name: str | None) -> None:
     """What is known of the data set NAME: origin, licence, encoding, size, files."""
-    with _bad_input_in_one_line():
-        from cmalight.data import registry
+    from cmalight.data import registry
 
-        entry = registry.dataset_info(_given(name, "info"))
-        place = registry.where(entry)
-    click.echo("\n".join(f"{label + ':':<10} {text}" for label, text in _facts(entry, place) if text))
+    entry = registry.dataset_info(_given(name, "info"))
+    facts = _facts(entry, registry.where(entry))
+    click.echo("\n".join(f"{label + ':':<10} {text}" for label, text in facts if text))
 
 
 @datasets.command()
 @click.argument("name", required=False)
 def fetch(name: str | None) -> None:
     """Bring the data set NAME here: download what is missing, verify it, parse it."""
-    with _bad_input_in_one_line():
-        from cmalight.data import registry
+    from cmalight.data import registry
 
-        entry = registry.dataset_info(_given(name, "fetch"))
-        paths = registry.fetch(_given(name, "fetch"))
+    entry = registry.dataset_info(_given(name, "fetch"))
+    paths = registry.fetch(_given(name, "fetch"))
     if entry.is_embedded:
         click.echo(f"{entry.name} is embedded: there is nothing to fetch")
     for path in paths:
@@ -90,7 +57,7 @@ def fetch(name: str | None) -> None:
 
 def _given(name: str | None, verb: str) -> str:
     if not name:
-        raise BadInput(
+        raise click.ClickException(
             f"`datasets {verb}` needs the NAME of a data set, as in `cmalight datasets {verb} bikes`; "
             "`cmalight datasets list` shows them all"
         )

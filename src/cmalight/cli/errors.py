@@ -39,6 +39,16 @@ class KnownName(click.Choice[str]):
         return str(value)
 
 
+class KnownVerbs(click.Group):
+    """A verb that has verbs; the error for an unknown one names the nearest."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        found = super().get_command(ctx, cmd_name)
+        if found is None:
+            ctx.fail(unknown_name(f"verb of `{self.name}`", cmd_name, self.list_commands(ctx)))
+        return found
+
+
 def one_line_errors(run: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps the `main` of a click command. CMALIGHT_TRACEBACK=1 in the environment shows where an error came from."""
 

@@ -47,6 +47,7 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
     loss_curve_: list[float]
     history_: History
     _optimizer: Optimizer
+    _structure: tuple[list[int], str]
 
     def __init__(
         self,
@@ -91,12 +92,13 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         sizes = [inputs.shape[1], *_sizes(self.hidden_layer_sizes), outputs]
         goes_on = self._goes_on()
         if goes_on:
-            self._require_same_network(sizes)
+            self._require_same_network((sizes, self.activation))
             self.network_, self._optimizer = copy.deepcopy((self.network_, self._optimizer))  # this fit may fail
         else:
             self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
             self.n_iter_, self.loss_curve_ = 0, []
             self.network_ = _network(sizes, self.activation, self._seed).to(_dtype_of(inputs))
+            self._structure = (sizes, self.activation)
         training, validation = self._parts(inputs, target, stratify)
         batches = TensorBatches(
             *training, batch_size=self._batch_size(len(training[0])), order=self.order, seed=self._seed
@@ -173,13 +175,14 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
                 f"Invalid validation_fraction value: {self.validation_fraction!r}; expected a number between 0 and 1"
             )
 
-    def _require_same_network(self, sizes: list[int]) -> None:
-        layers = [layer for layer in self.network_ if isinstance(layer, nn.Linear)]
-        kept = [layers[0].in_features, *(layer.out_features for layer in layers)]
-        if kept != sizes:
+    def _require_same_network(self, wanted: tuple[list[int], str]) -> None:
+        if self._structure != wanted:
+            kept, asked = (
+                f"layers {sizes} and activation {activation!r}" for sizes, activation in (self._structure, wanted)
+            )
             raise ValueError(
-                f"warm_start goes on with a network of layers {kept}, but this fit needs {sizes}: "
-                "set warm_start=False, or keep the features, targets and hidden_layer_sizes"
+                f"warm_start goes on with a network of {kept}, but this fit needs {asked}: set warm_start=False, "
+                "or keep the features, targets, hidden_layer_sizes and activation"
             )
 
     def _optimizer_options(self) -> dict[str, Any]:
@@ -230,7 +233,7 @@ class CMALightRegressor(RegressorMixin, _NetworkEstimator):  # type: ignore[misc
         early_stopping: keep `validation_fraction` of the rows aside, stop after `patience` epochs without a better
             loss on them, and end on the best weights.
         warm_start: a second `fit` goes on where the first ended, in its precision; another solver, or other options
-            of it, begin anew from its weights.
+            of it, begin anew from its weights; another hidden_layer_sizes or activation is refused.
         random_state: of the initial weights, the order of the rows and the rows that are kept aside.
     """
 

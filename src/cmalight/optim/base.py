@@ -347,9 +347,10 @@ class EpochOptimizer(Optimizer):
         ):
             return
         state["stall_reported"] = 1
+        still = int(state["epochs_still"])
+        moved = f"and the last {still} epochs did not move the weights" if still else "below what can move the weights"
         warnings.warn(
-            f"{type(self).__name__} has stalled: lr is {self._zeta():.3g}, and the last {int(state['epochs_still'])} "
-            f"epochs did not move the weights. {self._advice_when_stalled()}",
+            f"{type(self).__name__} has stalled: lr is {self._zeta():.3g}, {moved}. {self._advice_when_stalled()}",
             RuntimeWarning,
             stacklevel=4,
         )

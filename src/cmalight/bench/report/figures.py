@@ -2,49 +2,38 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from cmalight.bench.curves import Axis, Bundles, Value, fractions
 from cmalight.bench.profiles import data_profile, performance_profile, profile_area
+from cmalight.bench.report.canvas import (
+    LOOK,
+    grid,
+    legend_columns,
+    line_look,
+    panels,
+    plain,
+    plain_ticks,
+    saved,
+    share_axis,
+    upright_or_slanted,
+    value_axis,
+    with_legend,
+)
 from cmalight.bench.report.content import Study, box_data
 from cmalight.bench.report.strips import outcome_legend, strips
-from cmalight.bench.report.styles import Style, styles
+from cmalight.bench.report.styles import styles
 from cmalight.bench.summaries import PAPER_TAUS, tau_text
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Curves and strips are drawn for so many pairs of data set and network.
 MOST_FAMILIES = 4
 _MOST_STRIPS = 9
-_WIDTH, _ONE_PANEL, _HEIGHT = 7.0, 4.6, 2.9
-# What a figure has room for below its panels, and how much higher each further row makes it, in inches.
-_LEGEND_ROWS, _LEGEND_ROW = 3, 0.17
-_LINES: dict[str, Any] = {"solid": "-", "dash": (0, (5, 2)), "dot": (0, (1.2, 1.6)), "dashdot": (0, (5, 1.6, 1.2, 1.6))}
-_LOOK = {
-    "font.size": 8.5,
-    "axes.titlesize": 9,
-    "axes.labelsize": 8.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e3e6eb",
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 1.5,
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
-    "pdf.fonttype": 42,
-    "figure.dpi": 100,
-}
 _VALUES: dict[Value, str] = {"loss": "training loss", "test_loss": "test loss", "test_accuracy": "test accuracy"}
 _UNITS: dict[Axis, str] = {"seconds": "seconds of training", "epochs": "epochs", "evaluations": "full evaluations"}
 
@@ -56,20 +45,10 @@ def figure_files(study: Study) -> Iterator[tuple[str, bytes]]:
     except ImportError as missing:
         raise ImportError('figures need matplotlib: pip install "cmalight[bench]"') from missing
     for name, make in planned_figures(study):
-        with rc_context(_LOOK):  # type: ignore[arg-type]
+        with rc_context(LOOK):  # type: ignore[arg-type]
             figure = make()
             for kind in ("pdf", "png"):
-                yield f"{name}.{kind}", _saved(figure, kind)
-
-
-def _saved(figure: Figure, kind: str) -> bytes:
-    content = io.BytesIO()
-    metadata = {"CreationDate": None} if kind == "pdf" else None
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in a script that the font does not have
-        figure.savefig(content, format=kind, dpi=160, metadata=metadata)
-    figure.set_layout_engine("none")  # what follows keeps the layout, which takes longer than drawing
-    return content.getvalue()
+                yield f"{name}.{kind}", saved(figure, kind)
 
 
 def planned_figures(study: Study) -> Iterator[tuple[str, Callable[[], Figure]]]:
@@ -107,7 +86,7 @@ def profile_figure(study: Study, tau: float) -> Figure:
     """Performance profiles by training time: Figures 2 to 4 of the paper."""
     costs = study.costs[tau].dropna()
     groups = study.groups if len(study.groups) == 1 else study.groups[:-1]
-    figure, places = _panels(len(groups))
+    figure, places = panels(len(groups))
     looks = styles(study.traces.labels.solvers)
     for axes, (name, problems) in zip(places, groups, strict=True):
         part = costs[costs.index.isin(problems)]
@@ -115,19 +94,19 @@ def profile_figure(study: Study, tau: float) -> Figure:
         end = max(2.0, float(profile.index[-1])) ** 1.06
         for solver in part.columns:
             x, y = [*profile.index, end], [*profile[solver], profile[solver].iloc[-1]]
-            axes.step(x, y, where="post", **_line(looks[solver]))
+            axes.step(x, y, where="post", **line_look(looks[solver]))
         axes.set_xscale("log")
         axes.set_xlim(1, end)
-        _plain_ticks(axes, end)
-        _share_axis(axes)
+        plain_ticks(axes, end)
+        share_axis(axes)
         axes.set_xlabel("training time / least training time of any solver")
         axes.set_title(f"{name}, {len(part)} problems", loc="left")
     figure.suptitle(f"Performance profiles, τ = {tau_text(tau)}", x=0.01, ha="left", fontsize=10)
-    return _with_legend(figure, list(costs.columns), looks)
+    return with_legend(figure, list(costs.columns), looks)
 
 
 def data_profile_figure(study: Study) -> Figure:
-    figure, places = _panels(len(PAPER_TAUS))
+    figure, places = panels(len(PAPER_TAUS))
     looks = styles(study.traces.labels.solvers)
     for axes, tau in zip(places, PAPER_TAUS, strict=True):
         costs = study.costs[tau].dropna()
@@ -135,18 +114,18 @@ def data_profile_figure(study: Study) -> Figure:
         end = max(float(profile.index[-1]) * 1.04, 1e-9)
         for solver in costs.columns:
             x, y = [*profile.index, end], [*profile[solver], profile[solver].iloc[-1]]
-            axes.step(x, y, where="post", **_line(looks[solver]))
+            axes.step(x, y, where="post", **line_look(looks[solver]))
         axes.set_xlim(0, end)
-        _share_axis(axes)
+        share_axis(axes)
         axes.set_xlabel("seconds of training")
         axes.set_title(f"τ = {tau_text(tau)}", loc="left")
     figure.suptitle("Data profiles: share of problems solved by then", x=0.01, ha="left", fontsize=10)
-    return _with_legend(figure, study.traces.labels.solvers, looks)
+    return with_legend(figure, study.traces.labels.solvers, looks)
 
 
 def area_figure(study: Study) -> Figure:
     solvers = study.traces.labels.solvers
-    figure, places = _panels(len(PAPER_TAUS), height=1.3 + 0.2 * len(solvers))
+    figure, places = panels(len(PAPER_TAUS), height=1.3 + 0.2 * len(solvers))
     looks = styles(solvers)
     for axes, tau in zip(places, PAPER_TAUS, strict=True):
         areas = profile_area(study.costs[tau].dropna())
@@ -168,7 +147,7 @@ def control_figure(study: Study) -> Figure:
     """Box plots of full evaluations per epoch and of the acceptance rate: Figure 1 of the paper."""
     boxes = box_data(study)
     looks = styles(study.traces.labels.solvers)
-    figure, places = _panels(2)
+    figure, places = panels(2)
     titles = (("per_epoch", "full evaluations per epoch"), ("acceptance", "acceptance rate of the tentative point"))
     for axes, (field, title) in zip(places, titles, strict=True):
         stats = [_statistics(box, field) for box in boxes]
@@ -181,7 +160,7 @@ def control_figure(study: Study) -> Figure:
                 line.set(color=colour)
             for line in artists["caps"][2 * at : 2 * at + 2]:
                 line.set(color=colour)
-        _upright_or_slanted(axes, [box["name"] for box in boxes])
+        upright_or_slanted(axes, [box["name"] for box in boxes])
         axes.set_ylim(bottom=0, top=1.02 if field == "acceptance" else None)
         axes.grid(visible=False, axis="x")
         axes.set_title(title, loc="left")
@@ -193,13 +172,6 @@ def _statistics(box: dict[str, Any], field: str) -> dict[str, Any]:
     quartiles = {"q1": one["low"], "med": one["median"], "q3": one["high"]}
     low, high = one["whiskers"]
     return {**quartiles, "whislo": low, "whishi": high, "fliers": one["beyond"], "label": plain(box["name"])}
-
-
-def _upright_or_slanted(axes: Axes, names: Sequence[str]) -> None:
-    if sum(map(len, names)) > 36:
-        axes.tick_params(axis="x", rotation=25)
-        for label in axes.get_xticklabels():
-            label.set_horizontalalignment("right")
 
 
 def curve_figure(study: Study, family: str, bundles: Bundles) -> Figure:
@@ -219,7 +191,7 @@ def image_figure(study: Study, family: str) -> Figure:
 def _curves(study: Study, family: str, kinds: Sequence[tuple[Value, Axis]], bundles: Bundles) -> Figure:
     solvers = study.traces.labels.solvers
     looks = styles(solvers)
-    figure, places = _panels(len(kinds))
+    figure, places = panels(len(kinds))
     seen = []
     for axes, (value, axis) in zip(places, kinds, strict=True):
         for solver in solvers:
@@ -228,31 +200,13 @@ def _curves(study: Study, family: str, kinds: Sequence[tuple[Value, Axis]], bund
                 continue
             seen.append(solver)
             axes.fill_between(curve.x, curve.low, curve.high, color=looks[solver].colour, alpha=0.15, linewidth=0)
-            axes.plot(curve.x, curve.median, **_line(looks[solver]))
-        _value_axis(axes, value)
+            axes.plot(curve.x, curve.median, **line_look(looks[solver]))
+        value_axis(axes, value)
         axes.set_xlim(left=0)
         axes.set_xlabel(_UNITS[axis])
         axes.set_ylabel(_VALUES[value])
     figure.suptitle(plain(family), x=0.01, ha="left", fontsize=10)
-    return _with_legend(figure, list(dict.fromkeys(seen)), looks)
-
-
-def _value_axis(axes: Axes, value: Value) -> None:
-    """Losses on a logarithmic scale where all are positive, labelled at 1, 2 and 5 where powers of ten are few."""
-    from matplotlib.ticker import LogLocator
-
-    if value == "test_accuracy":
-        axes.yaxis.set_major_formatter("{x:.0%}")
-        return
-    drawn = [np.asarray(line.get_ydata(), dtype=np.float64) for line in axes.get_lines()]
-    heights = np.concatenate([np.array([]), *drawn])
-    heights = heights[np.isfinite(heights)]
-    if len(heights) and heights.min() > 0:
-        axes.set_yscale("log")
-        if heights.max() < 1000 * heights.min():
-            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter("")
+    return with_legend(figure, list(dict.fromkeys(seen)), looks)
 
 
 def strip_figure(study: Study, family: str, rows: Any, found: Sequence[Any]) -> Figure:
@@ -266,7 +220,7 @@ def strip_figure(study: Study, family: str, rows: Any, found: Sequence[Any]) -> 
     shown = sorted((found[at] for at in first), key=lambda strip: solvers.index(rows["label"].iat[strip[0]]))
     looks, outcomes = styles(solvers), outcome_legend()
     heights = [1.5, 0.2 * len(shown)]
-    figure, (top, below) = _grid(2, 1, height=sum(heights) + 1.7, sharex=True, height_ratios=heights)
+    figure, (top, below) = grid(2, 1, height=sum(heights) + 1.7, sharex=True, height_ratios=heights)
     colours = ListedColormap([one["colour"] for one in outcomes])
     norm = BoundaryNorm([at - 0.5 for at in range(len(outcomes) + 1)], len(outcomes))
     labels, used = [], set()
@@ -287,58 +241,5 @@ def strip_figure(study: Study, family: str, rows: Any, found: Sequence[Any]) -> 
     figure.suptitle(f"{plain(family)}: what the control did", x=0.01, ha="left", fontsize=10)
     handles = [Patch(facecolor=outcomes[code]["colour"], edgecolor="#777777", linewidth=0.4) for code in sorted(used)]
     texts = [outcomes[code]["name"].replace("_", " ") for code in sorted(used)]
-    figure.legend(handles, texts, loc="outside lower center", ncols=_legend_columns(figure, texts), fontsize=8)
+    figure.legend(handles, texts, loc="outside lower center", ncols=legend_columns(figure, texts), fontsize=8)
     return figure
-
-
-def plain(name: str) -> str:
-    """A name that matplotlib takes neither for mathematics nor, by its first letter, for one to leave out."""
-    text = name.replace("$", r"\$")
-    return f"\u2009{text}" if text.startswith("_") else text
-
-
-def _line(style: Style) -> dict[str, Any]:
-    return {"color": style.colour, "linestyle": _LINES[style.dash]}
-
-
-def _panels(count: int, *, height: float = _HEIGHT) -> tuple[Figure, list[Axes]]:
-    return _grid(1, count, height=height)
-
-
-def _grid(rows: int, columns: int, *, height: float, **more: Any) -> tuple[Figure, list[Axes]]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(_WIDTH if rows * columns > 1 else _ONE_PANEL, height), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, **more)
-    return figure, list(axes.flat)
-
-
-def _share_axis(axes: Axes) -> None:
-    axes.set_ylim(-0.02, 1.03)
-    axes.yaxis.set_major_formatter("{x:.0%}")
-    axes.set_ylabel("share of problems")
-
-
-def _plain_ticks(axes: Axes, end: float) -> None:
-    marks = (1,) if end > 200 else (1, 3) if end > 20 else (1, 2, 5) if end > 4 else (1, 1.5, 2, 3)
-    powers = [10.0**power for power in range(int(math.log10(end)) + 1)]
-    ticks = [mark * power for power in powers for mark in marks if mark * power <= end]
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set_xticks([], minor=True)
-
-
-def _with_legend(figure: Figure, solvers: Sequence[str], looks: dict[str, Style]) -> Figure:
-    from matplotlib.lines import Line2D
-
-    handles = [Line2D([], [], **_line(looks[solver])) for solver in solvers]
-    columns = _legend_columns(figure, solvers)
-    beyond = math.ceil(len(solvers) / columns) - _LEGEND_ROWS
-    figure.set_figheight(figure.get_figheight() + _LEGEND_ROW * max(beyond, 0))
-    figure.legend(handles, [plain(solver) for solver in solvers], loc="outside lower center", ncols=columns)
-    return figure
-
-
-def _legend_columns(figure: Figure, names: Sequence[str]) -> int:
-    """So many that the longest name fits into each: about 15 letters an inch, and 8 for the line before a name."""
-    letters = int(15 * figure.get_figwidth())
-    return max(1, min(len(names), 5, letters // (8 + max(map(len, names), default=1))))
