@@ -42,6 +42,13 @@ def check_without_running(model: nn.Module, loss_fn: Loss, optimizer: Optimizer,
     return data
 
 
+def check_unchanged(model: nn.Module, optimizer: Optimizer, layout: Layout) -> None:
+    """Before every epoch: what a callback may have changed, and torch would not notice."""
+    if not layout.is_that_of(model, optimizer):
+        raise CannotCompile("the optimizer's parameters are not those it began with")
+    _check_hooks(model, optimizer, layout)
+
+
 def _in_memory(feed: Any) -> TensorBatches:
     if type(feed) is not TensorBatches or len(feed.tensors) != 2:
         raise CannotCompile(f"the data is a {type(feed).__name__}: pass a pair of tensors, or TensorBatches")

@@ -52,10 +52,11 @@ class Layout:
     def dtype(self) -> torch.dtype:
         return self.params[0].dtype
 
-    def holds(self, optimizer: Optimizer) -> bool:
-        """Whether the optimizer still trains these parameters and no other, each in its group's place."""
-        trained = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-        return len(trained) == len(self.params) and all(a is b for a, b in zip(trained, self.params, strict=True))
+    def is_that_of(self, model: nn.Module, optimizer: Optimizer) -> bool:
+        """Whether they still have these parameters and train no other, each in its group's place."""
+        now = Layout.of(model, optimizer)
+        same = len(now.params) == len(self.params) and all(a is b for a, b in zip(now.params, self.params, strict=True))
+        return same and (now.names, now.groups) == (self.names, self.groups)
 
     def flat(self, tensors: Sequence[Tensor] | None = None) -> Tensor:
         """The parameters, or other tensors of their shapes, one after the other."""
