@@ -204,7 +204,7 @@ def add_a_scheduler(_, optimizer):
 
 CHANGES = {
     "frozen": (lambda network, _: network[0].requires_grad_(False), "not those it began with"),
-    "other weights": (assign_new_weights, "not the model's"),
+    "other weights": (assign_new_weights, "not those it began with"),
     "other groups": (move_a_parameter, "not those it began with"),
     "hook": (lambda network, _: network[0].register_forward_hook(lambda *_: None), "Linear has a hook"),
     "scheduler": (add_a_scheduler, "schedulers"),

@@ -53,10 +53,19 @@ class Layout:
         return self.params[0].dtype
 
     def is_that_of(self, model: nn.Module, optimizer: Optimizer) -> bool:
-        """Whether they still have these parameters and train no other, each in its group's place."""
-        now = Layout.of(model, optimizer)
-        same = len(now.params) == len(self.params) and all(a is b for a, b in zip(now.params, self.params, strict=True))
-        return same and (now.names, now.groups) == (self.names, self.groups)
+        """Whether they still have these parameters and train no other, each in its group's place.
+
+        Asked before every epoch, so it makes no new layout.
+        """
+        trained = [[p for p in group["params"] if p.requires_grad] for group in optimizer.param_groups]
+        ends = itertools.accumulate(sum(p.numel() for p in group) for group in trained)
+        params = [p for group in trained for p in group]
+        owned = {id(p) for module in model.modules() for p in module._parameters.values()}
+        return (
+            len(params) == len(self.params)
+            and all(a is b and id(a) in owned for a, b in zip(params, self.params, strict=True))
+            and list(ends) == [end for _, end in self.groups]
+        )
 
     def flat(self, tensors: Sequence[Tensor] | None = None) -> Tensor:
         """The parameters, or other tensors of their shapes, one after the other."""
