@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from cmalight import CMALight, TensorBatches, fit
 from cmalight.training.engine import choosing, products
 from cmalight.training.engine.blocks import _by_groups
+from cmalight.training.engine.checks import check_unchanged
 from cmalight.training.engine.flat import CannotCompile, Layout
 from cmalight.training.engine.order import order_of_epoch
 from cmalight.training.engine.pace import Pace
@@ -186,6 +187,39 @@ def test_what_cannot_be_compiled_is_refused_with_the_reason(name):
     pair = data() if make_data is None else make_data()
     with pytest.raises(ValueError, match=reason):
         fit(network, MSE, pair, optimizer=optimizer, batch_size=10, max_epochs=1, progress=False, engine="compiled")
+
+
+def assign_new_weights(network, _):
+    network.load_state_dict({name: t.clone() for name, t in network.state_dict().items()}, assign=True)
+
+
+def move_a_parameter(_, optimizer):
+    first, second = (group["params"] for group in optimizer.param_groups)
+    second.insert(0, first.pop())
+
+
+def add_a_scheduler(_, optimizer):
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)
+
+
+CHANGES = {
+    "frozen": (lambda network, _: network[0].requires_grad_(False), "not those it began with"),
+    "other weights": (assign_new_weights, "not those it began with"),
+    "other groups": (move_a_parameter, "not those it began with"),
+    "hook": (lambda network, _: network[0].register_forward_hook(lambda *_: None), "Linear has a hook"),
+    "scheduler": (add_a_scheduler, "schedulers"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_a_callback_changed_so_that_the_compiled_step_is_another_is_seen_before_the_next_epoch(name):
+    change, reason = CHANGES[name]
+    network, optimizer = grouped(*OPTIMIZERS["sgd"])
+    layout = Layout.of(network, optimizer)
+    check_unchanged(network, optimizer, layout)
+    change(network, optimizer)
+    with pytest.raises(CannotCompile, match=reason):
+        check_unchanged(network, optimizer, layout)
 
 
 def test_ignored_targets_are_refused_because_batches_then_count_differently():

@@ -81,6 +81,19 @@ def test_a_callback_stops_all_starts():
     assert [len(start.history) for start in result.starts] == [1] * 3
 
 
+@needs_compiler
+@pytest.mark.slow
+def test_a_start_that_diverges_ends_alone():
+    network = model()
+    with torch.no_grad():
+        network[3].bias.fill_(1e200)  # its square is not finite
+    result = fit(network, MSE, data(64), optimizer="sgd", starts=2, max_epochs=3, batch_size=10, progress=False)
+    assert [start.status for start in result.starts] == [Status.DIVERGED, Status.MAX_EPOCHS]
+    assert [len(start.history) for start in result.starts] == [1, 3]
+    assert result.best_start == 1
+    assert same_state(network.state_dict(), result.starts[1].weights)
+
+
 def test_the_first_start_keeps_its_weights_and_the_others_depend_on_the_seed_alone():
     first, second, other = model(), model(seed=5), model()
     draw_anew(first, 1)

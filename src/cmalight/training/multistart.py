@@ -95,10 +95,10 @@ class ManyStarts:
                 before_block=run.before_batch,
                 seconds_left=run.seconds_left,
             )
+            run.engine.compiler = self._engine
             self._engine.prepare()
         except CannotCompile as reason:
             raise ValueError(f"Several starts at once are compiled, which is not possible here: {reason}") from reason
-        run.engine.compile_seconds = self._engine.compile_seconds
         for number, started in enumerate(self._starts):
             started.run.use_objectives(self._engine.objective(number), self._engine.objective(number))
 

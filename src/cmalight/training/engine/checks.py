@@ -42,6 +42,13 @@ def check_without_running(model: nn.Module, loss_fn: Loss, optimizer: Optimizer,
     return data
 
 
+def check_unchanged(model: nn.Module, optimizer: Optimizer, layout: Layout) -> None:
+    """Before every epoch: what a callback may have changed, and torch would not notice."""
+    if not layout.is_that_of(model, optimizer):
+        raise CannotCompile("the parameters of the model or the optimizer are not those it began with")
+    _check_hooks(model, optimizer, layout)
+
+
 def _in_memory(feed: Any) -> TensorBatches:
     if type(feed) is not TensorBatches or len(feed.tensors) != 2:
         raise CannotCompile(f"the data is a {type(feed).__name__}: pass a pair of tensors, or TensorBatches")
@@ -52,9 +59,8 @@ def _in_memory(feed: Any) -> TensorBatches:
 
 def _check_hooks(model: nn.Module, optimizer: Optimizer, layout: Layout) -> None:
     for module in model.modules():
-        for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
-            if getattr(module, name):
-                raise CannotCompile(f"{type(module).__name__} has a hook, which would not run")
+        if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
+            raise CannotCompile(f"{type(module).__name__} has a hook, which would not run")
     for name, p in zip(layout.names, layout.params, strict=True):
         if p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None):
             raise CannotCompile(f"the parameter {name} has a hook, which would not run")

@@ -14,6 +14,7 @@ from cmalight.training.engine.flat import CannotCompile
 
 if TYPE_CHECKING:
     from cmalight.training.engine.compiled import CompiledEngine
+    from cmalight.training.engine.looping import BlockLoop
     from cmalight.training.loop import Problem
 
 logger = logging.getLogger("cmalight")
@@ -27,10 +28,14 @@ class ChosenEngine:
     def __init__(self, wanted: EngineName, problem: Problem, optimizer: Optimizer) -> None:
         self.compiled: CompiledEngine | None = None
         self.reason = ""
-        self.compile_seconds = 0.0
+        self.compiler: BlockLoop | None = None  # what has compiled, used or not
         self._wanted = wanted
         self._problem = problem
         self._optimizer = optimizer
+
+    @property
+    def compile_seconds(self) -> float:
+        return 0.0 if self.compiler is None else self.compiler.compile_seconds
 
     def choose(self, *, epochs_left: float, seconds_left: Callable[[], float]) -> None:
         """Compile where that was asked for, or is predicted to pay."""
@@ -93,8 +98,6 @@ class ChosenEngine:
             before_block=problem.before_batch,
             seconds_left=seconds_left,
         )
-        try:
-            engine.prepare()
-        finally:
-            self.compile_seconds = engine.compile_seconds
+        self.compiler = engine
+        engine.prepare()
         self.compiled = engine

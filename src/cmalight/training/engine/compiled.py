@@ -12,8 +12,9 @@ from torch.optim import Optimizer
 from cmalight.data.batches import TensorBatches
 from cmalight.optim.epoch import Epoch
 from cmalight.training.engine.blocks import Loss, Progress, Watch, compiled, flat_loss, make_block
+from cmalight.training.engine.checks import check_unchanged
 from cmalight.training.engine.evaluation import CompiledObjective, Evaluation
-from cmalight.training.engine.flat import CannotCompile, Layout
+from cmalight.training.engine.flat import Layout
 from cmalight.training.engine.looping import BlockLoop, MakeWatch, Told
 from cmalight.training.engine.order import Order, order_of_epoch
 from cmalight.training.engine.rules import StepRule, step_rule
@@ -46,10 +47,14 @@ class CompiledEngine(BlockLoop):
 
     def prepare(self) -> None:
         """Compile all that an epoch needs; CannotCompile says why that is not possible."""
+        self._prepare_steps()
+        with self._compiling():
+            self._evaluation.prepare(self.layout.flat())
+
+    def _prepare_steps(self) -> None:
         with self._compiling():
             begun, order = self._begun(), order_of_epoch(self._feed, 0)
             self._run(begun, unwatched(order, begun.weights.clone()), order, stop=0)
-            self._evaluation.prepare(self.layout.flat())
 
     def objective(self) -> CompiledObjective:
         """f(w) over the feed by the compiled evaluation."""
@@ -88,9 +93,10 @@ class CompiledEngine(BlockLoop):
         return plain_figures(self._optimizer, lr=lr, f_tilde=float(done.total) / self._feed.samples)
 
     def _epoch(self, watch: MakeWatch, told: Told) -> Progress:
-        if not self.layout.holds(self._optimizer):
-            raise CannotCompile("the optimizer's parameters are not those it began with")
+        check_unchanged(self._model, self._optimizer, self.layout)
         self._rule = step_rule(self._optimizer)  # a callback may have changed its groups
+        if self._rule not in self._blocks:
+            self._prepare_steps()
         return super()._epoch(watch, told)
 
     def _put(self, done: Progress) -> None:

@@ -52,10 +52,20 @@ class Layout:
     def dtype(self) -> torch.dtype:
         return self.params[0].dtype
 
-    def holds(self, optimizer: Optimizer) -> bool:
-        """Whether the optimizer still trains these parameters and no other, each in its group's place."""
-        trained = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-        return len(trained) == len(self.params) and all(a is b for a, b in zip(trained, self.params, strict=True))
+    def is_that_of(self, model: nn.Module, optimizer: Optimizer) -> bool:
+        """Whether they still have these parameters and train no other, each in its group's place.
+
+        Asked before every epoch, so it makes no new layout.
+        """
+        trained = [[p for p in group["params"] if p.requires_grad] for group in optimizer.param_groups]
+        ends = itertools.accumulate(sum(p.numel() for p in group) for group in trained)
+        params = [p for group in trained for p in group]
+        owned = {id(p) for module in model.modules() for p in module._parameters.values()}
+        return (
+            len(params) == len(self.params)
+            and all(a is b and id(a) in owned for a, b in zip(params, self.params, strict=True))
+            and list(ends) == [end for _, end in self.groups]
+        )
 
     def flat(self, tensors: Sequence[Tensor] | None = None) -> Tensor:
         """The parameters, or other tensors of their shapes, one after the other."""
