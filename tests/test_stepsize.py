@@ -39,7 +39,7 @@ def test_of_equal_losses_the_smallest_step_size_counts():
 
 def test_where_nothing_helps_what_harms_least_is_taken_and_the_search_ends():
     """A trained model: every step size raises the loss of so few batches, the smaller the less."""
-    chosen, tried = search(lambda zeta: 1.0 + 200.0 * zeta, 1e-2)
+    chosen, tried = search(lambda zeta: 1.0 + 50.0 * zeta, 1e-2)
     assert chosen == pytest.approx(1e-4)
     assert sorted(tried) == pytest.approx([1e-4, 1e-3, 1e-2])
 
@@ -50,6 +50,13 @@ def test_where_hardly_anything_is_gained_the_largest_that_does_no_harm_is_found(
     losses = {-5: 0.991, -4: 0.937, -3: 0.941, -2: 1.330, -1: 5.08}
     chosen, _ = search(lambda zeta: losses.get(round(math.log10(zeta)), 1.0 if zeta < 1 else 2000.0), 10.0**exponent)
     assert round(math.log10(chosen)) == -3
+
+
+def test_none_is_tried_above_what_is_allowed():
+    tried = {1e-3: 0.5}
+    assert next_trial(tried, F_0, at_most=1e-2) == pytest.approx(1e-2)
+    tried[1e-2] = 0.2
+    assert next_trial(tried, F_0, at_most=1e-2) is None
 
 
 def test_trials_that_all_fail_end_with_the_smallest():

@@ -15,24 +15,27 @@ RATIO = 10.0
 MOST_TRIALS = 9
 # The share of the best gain that is enough.
 NEARLY = 0.9
-# A gain, or a difference of losses, below this share of f_0 says nothing about the step size: so few batches are noisy,
-# and a deep network first finds the mean of the targets, with whatever step size.
-NOISE = 0.1
+# Shares of f_0. A smaller gain says little about the step size: a deep network first finds the mean of the targets,
+# whatever the step size. A smaller rise is no harm: so few batches are noisy.
+GAIN, HARM = 0.1, 0.01
 
 
-def next_trial(losses: Mapping[float, float], f_0: float) -> float | None:
-    """The next step size to try, or None once the best is bracketed; `losses` are those of the trials so far."""
+def next_trial(losses: Mapping[float, float], f_0: float, *, at_most: float = math.inf) -> float | None:
+    """The next step size to try, or None once the best is bracketed; `losses` are those of the trials so far.
+
+    at_most: no larger one is tried; what is too large may gain most within a few batches, and least in the end
+    """
     if len(losses) >= MOST_TRIALS:
         return None
     smallest, largest = min(losses), max(losses)
+    larger = largest * RATIO if largest * RATIO <= at_most * (1.0 + 1e-9) else None  # whatever powers of ten round to
     if _gains(losses, f_0):
-        if _lowest(losses) == largest:
-            return largest * RATIO
+        if _lowest(losses) == largest and larger:
+            return larger
         return smallest / RATIO if choice(losses, f_0) == smallest else None
-    if losses[smallest] > f_0 + NOISE * f_0:
+    if losses[smallest] > f_0 + HARM * f_0:
         return smallest / RATIO
-    harmless = losses[largest] <= losses[_lowest(losses)] + NOISE * f_0
-    return largest * RATIO if harmless else None
+    return larger if losses[largest] <= losses[_lowest(losses)] + HARM * f_0 else None
 
 
 def choice(losses: Mapping[float, float], f_0: float) -> float:
@@ -42,11 +45,11 @@ def choice(losses: Mapping[float, float], f_0: float) -> float:
         return min(zeta for zeta, loss in losses.items() if f_0 - loss >= NEARLY * (f_0 - least))
     if least == math.inf:
         return min(losses)
-    return max(zeta for zeta, loss in losses.items() if loss <= least + NOISE * f_0)
+    return max(zeta for zeta, loss in losses.items() if loss <= least + HARM * f_0)
 
 
 def _gains(losses: Mapping[float, float], f_0: float) -> bool:
-    return f_0 - losses[_lowest(losses)] > NOISE * f_0
+    return f_0 - losses[_lowest(losses)] > GAIN * f_0
 
 
 def _lowest(losses: Mapping[float, float]) -> float:

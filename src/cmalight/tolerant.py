@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from cmalight.control import Decision, InnerCycle, Known, Outcome
 
 # c, P and g, as the study in docs/controlled.md chose them.
-DEFAULTS: dict[str, float] = {"tolerance": 1.5, "patience": 3, "growth": 2.0}
+DEFAULTS: dict[str, float] = {"tolerance": 1.5, "patience": 2, "growth": 2.0}
 # The growth while every epoch is a new best: the step size is still far below where it belongs.
 RAMP = 3.0
 # No epoch stands whose f̃ exceeds so many times f(w⁰).

@@ -409,6 +409,10 @@ class EpochOptimizer(Optimizer):
         """Whether the first batches should first be used to find a step size."""
         return False
 
+    def _largest_trial(self) -> float:
+        """What a probe need not go past."""
+        return math.inf
+
     @property
     def _control(self) -> dict[str, Any]:
         return self.param_groups[0]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch.optim.optimizer import Optimizer
 
-from cmalight import control
+from cmalight import control, stepsize
 from cmalight.distributed import Ranks
 from cmalight.optim.base import (
     UNKNOWN,
@@ -229,6 +231,16 @@ class Controlled(EpochOptimizer):
     def _wants_probe(self) -> bool:
         state = self._control
         return bool(state["probe"] and not state["probed"] and not state["epochs"])
+
+    def _largest_trial(self) -> float:
+        """Adam and its kin step about lr in every coordinate: far above their default they gain most, and ruin most.
+
+        So trials go to ten times the default of the base's class at most; growth may go on from there.
+        """
+        lr = inspect.signature(type(self.base)).parameters.get("lr")
+        if lr is None or not isinstance(lr.default, float) or "betas" not in self.param_groups[0]:
+            return math.inf
+        return stepsize.RATIO * lr.default
 
     def _rule(self) -> Rule:
         state = self._control

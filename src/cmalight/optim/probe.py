@@ -22,13 +22,14 @@ _STANDING_STILL = 1e-9
 class Probe:
     """Trials of step sizes on the same batches: those to come, and what those behind gave."""
 
-    def __init__(self, batches: list[Any], *, zeta: float, f_0: float) -> None:
+    def __init__(self, batches: list[Any], *, zeta: float, f_0: float, at_most: float) -> None:
         self._batches = batches
         self._length = max(_LEAST_BATCHES, len(batches))
         self._f_0 = f_0  # until the first trial gives that of the batches
-        self._given = zeta
+        self._first = min(zeta, at_most)
+        self._at_most = at_most
         self._tried: dict[float, float] = {}
-        self.zeta: float | None = _STANDING_STILL * zeta  # of the trial under way, or the next
+        self.zeta: float | None = _STANDING_STILL * self._first  # of the trial under way, or the next
 
     def begin_trial(self) -> None:
         self.counts = BatchCounts()
@@ -48,16 +49,16 @@ class Probe:
             raise RuntimeError("the probe is over: no trial is under way")
         samples = self.counts.total - self._samples_before
         loss = self.losses.value() / samples if samples else math.inf
-        if self.zeta < self._given and not self._tried:
+        if self.zeta < self._first and not self._tried:
             self._f_0 = loss if math.isfinite(loss) else self._f_0
-            self.zeta = self._given
+            self.zeta = self._first
             return
         self._tried[self.zeta] = loss if math.isfinite(loss) else math.inf
-        self.zeta = stepsize.next_trial(self._tried, self._f_0)
+        self.zeta = stepsize.next_trial(self._tried, self._f_0, at_most=self._at_most)
 
     def choice(self) -> float:
         """By the trials so far; the given one before there is any."""
-        return stepsize.choice(self._tried, self._f_0) if self._tried else self._given
+        return stepsize.choice(self._tried, self._f_0) if self._tried else self._first
 
 
 def first_batches(iterator: Iterator[Any]) -> list[Any]:
