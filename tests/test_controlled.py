@@ -472,7 +472,7 @@ def test_the_safeguard_goes_on_with_certified_gradient_epochs():
     assert optimizer.param_groups[0]["safeguarded"]
     assert optimizer.param_groups[0]["f_0"] == UNKNOWN
     twin = copy.deepcopy(model)
-    cmalight = CMALight(twin.parameters(), lr=0.5, theta=0.5, line_search="certified")
+    cmalight = CMALight(twin.parameters(), lr=0.5, theta=0.5, delta=0.5, line_search="certified")
     twin_objective = Objective(twin, MSE, batches)
     for _ in range(10):
         ours, theirs = (

@@ -74,7 +74,9 @@ class Controlled(EpochOptimizer):
         growth: g, by which the step size grows after a new best.
         theta: θ, by which the step size shrinks; None is 0.5, or 0.75 under the paper's rule.
         gamma: γ, the share of the predicted decrease that counts as sufficient.
-        tau, delta, max_extrapolations: of the paper's rule, as in CMALight.
+        tau, max_extrapolations: of the paper's rule, as in CMALight.
+        delta: δ of its line search; None is 0.5 for the safeguard, which so needs a sixth of the evaluations, and 0.9,
+            the paper's, under the paper's rule.
         early_rejection: end an epoch that cannot stand any more before its last batch.
         safeguard: once the step size has shrunk to a millionth of its largest, go on with CMALight's own epochs under
             the certified line search, for which convergence is proved (docs/theory.md).
@@ -95,7 +97,7 @@ class Controlled(EpochOptimizer):
         theta: float | None = None,
         gamma: float = 1e-2,
         tau: float = 1e-2,
-        delta: float = 0.9,
+        delta: float | None = None,
         max_extrapolations: int = 100,
         early_rejection: bool = True,
         safeguard: bool = True,
@@ -106,6 +108,7 @@ class Controlled(EpochOptimizer):
         _check_at_least_one("growth", growth)
         check_whole("patience", patience, least=1)
         theta = (0.5 if rule == "tolerant" else 0.75) if theta is None else theta
+        delta = (0.5 if rule == "tolerant" else 0.9) if delta is None else delta
         check_fraction("theta", theta)
         check_fraction("gamma", gamma)
         check_positive("tau", tau)
