@@ -74,11 +74,12 @@ class Twin:
                 return self.accept(f_tilde, zeta)
             asks = self.refusals > 0 or not self.accepted_one
             if asks and f_tilde <= 2 * self.f_0 and self.true_loss_fell(weights, zeta):
-                return self.certify(f_tilde, zeta)
+                return self.certify(f_tilde)
         self.model.load_state_dict(weights)
         self.base.load_state_dict(state)
         self.ramping = False
         self.refusals += 1
+        self.ceiling = self.theta * zeta
         self.scale(self.theta)
         return "refused" if math.isfinite(f_tilde) else "diverged"
 
@@ -106,9 +107,8 @@ class Twin:
         self.model = ours
         return f_end <= f_start - self.gamma * zeta / self.k
 
-    def certify(self, f_tilde: float, zeta: float) -> str:
-        if self.accepted_one:
-            self.ceiling = min(self.theta * self.ceiling, zeta / self.theta)
+    def certify(self, f_tilde: float) -> str:
         self.accepted_one, self.refusals = True, 0
         self.best = f_tilde
+        self.ramping = False
         return "certified"

@@ -6,7 +6,7 @@ The line numbers in the comments are those of the listing in docs/controlled.md.
     tolerance  c: an epoch stands as long as f̃ ≤ c · best
     patience   P: so many epochs without a new best shrink the step size
     growth     g: a new best lets the step size grow
-    ceiling    what ζ may not grow past
+    ceiling    what ζ may not grow past: to what it shrank when an epoch was last undone
 
 Losses are not negative (Assumption 3 of the paper); where the best one is, nothing above f(w⁰) stands.
 """
@@ -65,16 +65,16 @@ def tolerant(
 ) -> tuple[Decision, Watch]:
     """Lines 33 to 42; `f_start` and `f_end` evaluate f(w^k) and f(w̃), each at most once, and hardly ever."""
     if not inner.is_finite:
-        return refused(known, watch, constants, Outcome.DIVERGED)
+        return refused(inner, known, watch, constants, Outcome.DIVERGED)
     if inner.f_tilde <= highest_accepted(known, watch, constants):  # line 33
         return accepted(inner, watch, constants)
     if inner.f_tilde <= highest_certifiable(known, watch):  # line 38
         f_certified = f_end()
         f_current = f_start()
         if f_certified <= f_current - constants.gamma * inner.zeta / inner.batches:
-            return certified(inner, watch, constants, f_certified)
+            return certified(inner, watch, f_certified)
         known = replace(known, f_current=f_current)
-    return refused(known, watch, constants, Outcome.REFUSED)
+    return refused(inner, known, watch, constants, Outcome.REFUSED)
 
 
 def highest_accepted(known: Known, watch: Watch, constants: Tolerance) -> float:
@@ -109,19 +109,19 @@ def accepted(inner: InnerCycle, watch: Watch, constants: Tolerance) -> tuple[Dec
     return Decision(Outcome.TOLERATED, inner.zeta, 1.0, phi=watch.best, f_next=None), watch  # line 37
 
 
-def certified(inner: InnerCycle, watch: Watch, constants: Tolerance, f_end: float) -> tuple[Decision, Watch]:
-    """Lines 39 and 40: w̃ is kept, and f̃ is what the next epochs are compared with.
+def certified(inner: InnerCycle, watch: Watch, f_end: float) -> tuple[Decision, Watch]:
+    """Lines 39 and 40: w̃ is kept, and f̃ is what the next epochs are compared with."""
+    decision = Decision(Outcome.CERTIFIED, inner.zeta, 1.0, phi=inner.f_tilde, f_next=f_end)
+    return decision, replace(watch, best=inner.f_tilde, refusals=0, moved=True, ramping=False)
 
-    That `best` may rise is paid for by a lower ceiling, except at the start, which happens once.
+
+def refused(
+    inner: InnerCycle, known: Known, watch: Watch, constants: Tolerance, outcome: Outcome
+) -> tuple[Decision, Watch]:
+    """Lines 41 and 42: back to w^k, in everything, with a smaller ζ, which does not grow any more.
+
+    Grown again it would lead to the edge of what works over and over, and to a refused epoch every other time.
     """
-    ceiling = min(constants.theta * watch.ceiling, inner.zeta / constants.theta) if watch.moved else watch.ceiling
-    decision = Decision(Outcome.CERTIFIED, inner.zeta, 1.0, phi=inner.f_tilde, f_next=f_end)  # line 39
-    return decision, replace(
-        watch, best=inner.f_tilde, refusals=0, moved=True, ramping=False, ceiling=ceiling
-    )  # line 40
-
-
-def refused(known: Known, watch: Watch, constants: Tolerance, outcome: Outcome) -> tuple[Decision, Watch]:
-    """Lines 41 and 42: back to w^k, in everything, with a smaller ζ."""
     decision = Decision(outcome, 0.0, constants.theta, phi=watch.best, f_next=known.f_current)
-    return decision, replace(watch, refusals=watch.refusals + 1, ramping=False)
+    ceiling = min(watch.ceiling, constants.theta * inner.zeta)
+    return decision, replace(watch, refusals=watch.refusals + 1, ramping=False, ceiling=ceiling)

@@ -89,7 +89,7 @@ class TolerantRule:
     def decide_early(self, inner: control.InnerCycle, known: control.Known) -> control.Decision:
         finite = math.isfinite(inner.f_tilde)
         outcome = control.Outcome.REFUSED if finite else control.Outcome.DIVERGED
-        decision, watch = refused(known, self._watch(), self._constants(), outcome)
+        decision, watch = refused(inner, known, self._watch(), self._constants(), outcome)
         self._remember(watch)
         return decision
 
