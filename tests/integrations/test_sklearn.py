@@ -241,7 +241,7 @@ def test_precision_follows_the_inputs():
     assert small().fit(x, y).predict(x).dtype == np.float64
 
 
-@pytest.mark.parametrize("solver", [name for name in SOLVERS if name != "auto"])
+@pytest.mark.parametrize("solver", SOLVERS)
 def test_every_solver_that_fit_knows_is_one(solver):
     x, y = regression(60)
     assert small(solver=solver, max_epochs=2).fit(x, y).n_iter_ == 2
