@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmalight.stepsize import MOST_TRIALS, choice, next_trial
+from cmalight.stepsize import MOST_TRIALS, choice, next_trial, tempered
 
 F_0 = 1.0
 
@@ -57,6 +57,12 @@ def test_none_is_tried_above_what_is_allowed():
     assert next_trial(tried, F_0, at_most=1e-2) == pytest.approx(1e-2)
     tried[1e-2] = 0.2
     assert next_trial(tried, F_0, at_most=1e-2) is None
+
+
+def test_what_the_trials_found_is_drawn_down_to_the_usual_but_never_up():
+    assert tempered(1e-2, usual=1e-4) == pytest.approx(1e-3)
+    assert tempered(1e-4, usual=1e-2) == 1e-4
+    assert tempered(1e-2, usual=math.inf) == 1e-2
 
 
 def test_trials_that_all_fail_end_with_the_smallest():

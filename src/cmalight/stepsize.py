@@ -48,6 +48,11 @@ def choice(losses: Mapping[float, float], f_0: float) -> float:
     return max(zeta for zeta, loss in losses.items() if loss <= least + HARM * f_0)
 
 
+def tempered(zeta: float, usual: float) -> float:
+    """Half-way, on a logarithmic scale, down to the usual step size: a few batches are not a long run."""
+    return min(zeta, math.sqrt(zeta * usual))
+
+
 def _gains(losses: Mapping[float, float], f_0: float) -> bool:
     return f_0 - losses[_lowest(losses)] > GAIN * f_0
 

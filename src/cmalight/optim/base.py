@@ -409,8 +409,8 @@ class EpochOptimizer(Optimizer):
         """Whether the first batches should first be used to find a step size."""
         return False
 
-    def _largest_trial(self) -> float:
-        """What a probe need not go past."""
+    def _usual_lr(self) -> float:
+        """What a probe should not go far beyond; infinite where nothing is known."""
         return math.inf
 
     @property

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch.optim.optimizer import Optimizer
 
-from cmalight import control, stepsize
+from cmalight import control
 from cmalight.distributed import Ranks
 from cmalight.optim.base import (
     UNKNOWN,
@@ -235,15 +235,15 @@ class Controlled(EpochOptimizer):
         state = self._control
         return bool(state["probe"] and not state["probed"] and not state["epochs"])
 
-    def _largest_trial(self) -> float:
-        """Adam and its kin step about lr in every coordinate: far above their default they gain most, and ruin most.
+    def _usual_lr(self) -> float:
+        """The default of the base's class, for Adam and its kin.
 
-        So trials go to ten times the default of the base's class at most; growth may go on from there.
+        They step about lr in every coordinate: far above it they may gain most in a few batches, and ruin most.
         """
         lr = inspect.signature(type(self.base)).parameters.get("lr")
         if lr is None or not isinstance(lr.default, float) or "betas" not in self.param_groups[0]:
             return math.inf
-        return stepsize.RATIO * lr.default
+        return lr.default
 
     def _rule(self) -> Rule:
         state = self._control

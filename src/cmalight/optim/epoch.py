@@ -185,8 +185,8 @@ class Epoch:
         if not first:
             return
         randomness = [(source, source.get()) for source in sources(self._model, loader)]
-        at_most = self._optimizer._largest_trial()
-        self._probe = probe = Probe(first, zeta=self._zeta, f_0=self._known.f_0, at_most=at_most)
+        usual = self._optimizer._usual_lr()
+        self._probe = probe = Probe(first, zeta=self._zeta, f_0=self._known.f_0, usual=usual)
         while probe.zeta is not None:
             self._optimizer._scale_lr_to(probe.zeta)
             probe.begin_trial()

@@ -22,12 +22,13 @@ _STANDING_STILL = 1e-9
 class Probe:
     """Trials of step sizes on the same batches: those to come, and what those behind gave."""
 
-    def __init__(self, batches: list[Any], *, zeta: float, f_0: float, at_most: float) -> None:
+    def __init__(self, batches: list[Any], *, zeta: float, f_0: float, usual: float) -> None:
         self._batches = batches
         self._length = max(_LEAST_BATCHES, len(batches))
         self._f_0 = f_0  # until the first trial gives that of the batches
-        self._first = min(zeta, at_most)
-        self._at_most = at_most
+        self._usual = usual
+        self._at_most = stepsize.RATIO * usual
+        self._first = min(zeta, self._at_most)
         self._tried: dict[float, float] = {}
         self.zeta: float | None = _STANDING_STILL * self._first  # of the trial under way, or the next
 
@@ -58,7 +59,8 @@ class Probe:
 
     def choice(self) -> float:
         """By the trials so far; the given one before there is any."""
-        return stepsize.choice(self._tried, self._f_0) if self._tried else self._first
+        chosen = stepsize.choice(self._tried, self._f_0) if self._tried else self._first
+        return stepsize.tempered(chosen, self._usual)
 
 
 def first_batches(iterator: Iterator[Any]) -> list[Any]:
