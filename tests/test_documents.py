@@ -79,7 +79,7 @@ def test_the_readmes_loop_runs():
         "model": nn.Linear(3, 1),
         "loss_fn": nn.MSELoss(),
         "loader": [(x[:50], x[:50].sum(1, keepdim=True)), (x[50:], x[50:].sum(1, keepdim=True))],
-        "epochs": 3,
+        "epochs": 6,
     }
     exec(python_blocks("README.md")[1], names)
     assert names["epoch"].report.f_tilde < 2.0
