@@ -18,6 +18,7 @@ from torch.optim.sgd import sgd
 from cmalight import control
 from cmalight.distributed import Ranks, ranks_for
 from cmalight.norms import sum_of_squares
+from cmalight.optim.arguments import check_lr, check_not_negative, refuse_maximize
 from cmalight.optim.epoch import Epoch
 from cmalight.optim.inner_state import InnerState
 from cmalight.optim.ranks import refuse_outer_join, require_same_state
@@ -443,46 +444,6 @@ class EpochOptimizer(Optimizer):
         largest = self._zeta()
         for group in self.param_groups:
             group["lr"] = zeta if group["lr"] == largest else zeta * (group["lr"] / largest)
-
-
-def refuse_maximize() -> None:
-    raise ValueError(
-        "maximize=True is not supported: sufficient decrease needs a loss that is bounded below; negate the loss"
-    )
-
-
-def check_lr(lr: Any, *, zero_allowed: bool = False) -> None:
-    if isinstance(lr, Tensor):
-        raise ValueError("lr as a Tensor is not supported, because the control sets it anew; pass float(lr)")
-    if not isinstance(lr, numbers.Real) or not (0.0 < float(lr) < math.inf or (zero_allowed and lr == 0.0)):
-        raise ValueError(f"Invalid lr value: {lr!r}; expected a positive number")
-
-
-def check_positive(name: str, value: Any) -> None:
-    if not isinstance(value, numbers.Real) or not 0.0 < float(value) < math.inf:
-        raise ValueError(f"Invalid {name} value: {value!r}; expected a positive number")
-
-
-def check_whole(name: str, value: Any, *, least: int = 0) -> None:
-    if not isinstance(value, numbers.Integral) or value < least:
-        raise ValueError(f"Invalid {name} value: {value!r}; expected a whole number >= {least}")
-
-
-def check_not_negative(name: str, value: Any) -> None:
-    if not isinstance(value, numbers.Real) or not 0.0 <= float(value) < math.inf:
-        raise ValueError(f"Invalid {name} value: {value!r}; expected a number >= 0")
-
-
-def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        expected = ", ".join(map(repr, choices[:-1])) + f" or {choices[-1]!r}"
-        raise ValueError(f"Invalid {name} value: {value!r}; expected {expected}")
-    return str(value)
-
-
-def check_fraction(name: str, value: Any) -> None:
-    if not isinstance(value, numbers.Real) or not 0.0 < float(value) < 1.0:
-        raise ValueError(f"Invalid {name} value: {value!r}; expected a number between 0 and 1, both excluded")
 
 
 def _trainable(group: dict[str, Any]) -> list[Tensor]:

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from torch.optim.optimizer import ParamsT
 
-from cmalight.optim.base import check_choice
+from cmalight.optim.arguments import check_choice
 from cmalight.optim.rules import PaperRule, Rule, TolerantRule
 from cmalight.optim.watchdog import WatchdogOptimizer
 from cmalight.tolerant import DEFAULTS

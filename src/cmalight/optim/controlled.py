@@ -12,9 +12,7 @@ from torch.optim.optimizer import Optimizer
 
 from cmalight import control
 from cmalight.distributed import Ranks
-from cmalight.optim.base import (
-    UNKNOWN,
-    EpochOptimizer,
+from cmalight.optim.arguments import (
     check_choice,
     check_fraction,
     check_lr,
@@ -22,6 +20,7 @@ from cmalight.optim.base import (
     check_whole,
     refuse_maximize,
 )
+from cmalight.optim.base import UNKNOWN, EpochOptimizer
 from cmalight.optim.inner_state import InnerState
 from cmalight.optim.report import EpochReport
 from cmalight.optim.rules import PaperRule, Rule, TolerantRule
@@ -205,7 +204,7 @@ class Controlled(EpochOptimizer):
         if self._control["safeguarded"]:
             super()._inner_step(scale)
             return
-        if self._cannot_move() and self._control.get("train_mode") is False:
+        if self._control.get("train_mode") is False and self._cannot_move():
             # torch.distributed.checkpoint steps with lr=0 to have the state built; schedule-free bases refuse that.
             self.train()
             self.base.step()

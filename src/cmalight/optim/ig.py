@@ -10,7 +10,8 @@ from torch import nn
 from torch.optim.optimizer import ParamsT
 
 from cmalight import control
-from cmalight.optim.base import UNKNOWN, EpochOptimizer, check_fraction, check_lr, check_not_negative
+from cmalight.optim.arguments import check_fraction, check_lr, check_not_negative
+from cmalight.optim.base import UNKNOWN, EpochOptimizer
 from cmalight.optim.epoch import Epoch
 
 

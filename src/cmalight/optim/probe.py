@@ -58,7 +58,7 @@ class Probe:
         self.zeta = stepsize.next_trial(self._tried, self._f_0, at_most=self._at_most)
 
     def choice(self) -> float:
-        """By the trials so far; the given one before there is any."""
+        """By the trials so far, or the given one before there is any; drawn towards what is usual."""
         chosen = stepsize.choice(self._tried, self._f_0) if self._tried else self._first
         return stepsize.tempered(chosen, self._usual)
 

@@ -6,14 +6,8 @@ from typing import Any, ClassVar
 
 from torch.optim.optimizer import ParamsT
 
-from cmalight.optim.base import (
-    EpochOptimizer,
-    check_fraction,
-    check_lr,
-    check_not_negative,
-    check_positive,
-    check_whole,
-)
+from cmalight.optim.arguments import check_fraction, check_lr, check_not_negative, check_positive, check_whole
+from cmalight.optim.base import EpochOptimizer
 
 
 class WatchdogOptimizer(EpochOptimizer):
