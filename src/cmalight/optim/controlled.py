@@ -74,8 +74,8 @@ class Controlled(EpochOptimizer):
         theta: θ, by which the step size shrinks; None is 0.5, or 0.75 under the paper's rule.
         gamma: γ, the share of the predicted decrease that counts as sufficient.
         tau, max_extrapolations: of the paper's rule, as in CMALight.
-        delta: δ of its line search; None is 0.5 for the safeguard, which so needs a sixth of the evaluations, and 0.9,
-            the paper's, under the paper's rule.
+        delta: δ of its line search; None is 0.5 for the safeguard, which so needs far fewer evaluations, and 0.9, the
+            paper's, under the paper's rule.
         early_rejection: end an epoch that cannot stand any more before its last batch.
         safeguard: once the step size has shrunk to a millionth of its largest, go on with CMALight's own epochs under
             the certified line search, for which convergence is proved (docs/theory.md).
