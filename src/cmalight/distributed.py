@@ -5,6 +5,8 @@ Everything here does nothing in a single process, so that nobody else needs a sp
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +19,8 @@ from torch.nn.parallel import DistributedDataParallel
 from cmalight.sharded import group_of_shards, is_sharded
 
 Rows = list[tuple[float, ...]]
+
+_RELEASE_SECONDS = 1.0  # at most; usually it takes microseconds
 
 
 @dataclass(frozen=True)
@@ -37,17 +41,25 @@ class Ranks:
         return self.begin_gather(*values)()
 
     def begin_gather(self, *values: float) -> Callable[[], Rows]:
-        """The same without waiting: what it gives is to be called on every rank, or on none, and waits."""
+        """The same without waiting: what it gives is to be called once on every rank, or on none, and waits."""
         if self.alone:
             return lambda: [values]
         # A sum over tables in which only the own row is not 0: one message, and exact.
         nothing = (0.0,) * len(values)
         rows = [values if rank == self.rank else nothing for rank in range(self.size)]
         table = torch.tensor(rows, dtype=torch.float64, device=self.device)
+        references = sys.getrefcount(table)
         work: Any = dist.all_reduce(table, group=self.group, async_op=True)
 
         def wait() -> Rows:
+            nonlocal work
             work.wait()
+            work = None  # it refers to the table, too
+            # A thread of gloo's lets go of the table a moment after that, by way of the interpreter; in one that is
+            # just ending it would abort the process (pytorch issue 190489), and this may be the script's last message.
+            deadline = time.monotonic() + _RELEASE_SECONDS
+            while sys.getrefcount(table) > references and time.monotonic() < deadline:
+                time.sleep(0)
             return [tuple(row) for row in table.tolist()]
 
         return wait

@@ -1,14 +1,17 @@
 """Ranks under DDP are one process: the same steps, the same decisions, the same weights."""
 
+import weakref
 from contextlib import nullcontext
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from cmalight import CMA, CMALight, Objective, Outcome, fit
+from cmalight.distributed import ranks_of
 from tests.helpers import MSE, network, run_epoch, same_state, table
 
 from .problems import global_batches, rank_part, states, train, uneven_part
@@ -229,3 +232,25 @@ def _fitted(rank):
 def test_fit_trains_alone_or_says_that_it_does(tmp_path):
     first, second = on_ranks(_fitted, tmp_path)
     assert first != second
+
+
+def tables_left_behind(rank):
+    tables, all_reduce = [], dist.all_reduce
+
+    def noted(table, **options):
+        tables.append(weakref.ref(table))
+        return all_reduce(table, **options)
+
+    dist.all_reduce = noted
+    ranks = ranks_of(None)
+    held = 0
+    for number in range(500):
+        assert ranks.gather(float(number + rank)) == [(float(number),), (number + 1.0,)]
+        held += tables[-1]() is not None
+    return held, len(tables)
+
+
+@pytest.mark.slow
+def test_gloo_has_let_go_of_an_exchange_when_it_returns(tmp_path):
+    """Else a script that ends right after it may abort: a thread needs the interpreter that is being taken down."""
+    assert on_ranks(tables_left_behind, tmp_path) == [(0, 500)] * 2
