@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class Twin:
-    """docs/controlled.md, lines 31 to 42, around an optimizer that `make` builds over a model's parameters."""
+    """docs/controlled.md, lines 31 to 43, around an optimizer that `make` builds over a model's parameters."""
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class Twin:
         self.accepted_one = False
         self.refusals = 0
         self.ceiling = math.inf
+        self.grown_by = 1.0
 
     def evaluate(self) -> float:
         self.evaluations += 1
@@ -70,7 +71,7 @@ class Twin:
         f_tilde = total / self.samples
         self.switch("eval")
         if math.isfinite(f_tilde):
-            if f_tilde <= min(self.tolerance * self.best, 2 * self.f_0):
+            if f_tilde <= min(self.bearable() * self.best, 2 * self.f_0):
                 return self.accept(f_tilde, zeta)
             asks = self.refusals > 0 or not self.accepted_one
             if asks and f_tilde <= 2 * self.f_0 and self.true_loss_fell(weights, zeta):
@@ -78,18 +79,29 @@ class Twin:
         self.model.load_state_dict(weights)
         self.base.load_state_dict(state)
         self.ramping = False
+        if self.grown_by > 1:
+            self.scale(1 / self.grown_by)
+            self.grown_by = 1.0
+            return "growth_undone" if math.isfinite(f_tilde) else "diverged"
         self.refusals += 1
         self.ceiling = self.theta * zeta
         self.scale(self.theta)
         return "refused" if math.isfinite(f_tilde) else "diverged"
+
+    def bearable(self) -> float:
+        if self.grown_by == 1:
+            return self.tolerance
+        return min(self.tolerance, 1.0 if self.ramping else 1.2)
 
     def accept(self, f_tilde: float, zeta: float) -> str:
         self.accepted_one, self.refusals = True, 0
         if f_tilde <= self.best - self.gamma * zeta / self.k:
             self.best, self.since = f_tilde, 0
             grown = zeta * (3.0 if self.ramping else self.growth)
-            self.scale(max(zeta, min(grown, self.ceiling)) / zeta)
+            self.grown_by = max(zeta, min(grown, self.ceiling)) / zeta
+            self.scale(self.grown_by)
             return "new_best"
+        self.grown_by = 1.0
         self.ramping = False
         self.since += 1
         if self.since == self.patience:

@@ -69,28 +69,33 @@ def test_every_epoch_is_the_twins(make):
         for ours, theirs in zip(model.parameters(), twin_model.parameters(), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
     assert "new_best" in outcomes
-    assert {"refused", "tolerated", "stagnated"} & set(outcomes)
+    assert {"growth_undone", "refused", "tolerated", "stagnated"} & set(outcomes)
     assert optimizer.evaluations <= twin.evaluations  # known values are not evaluated again
 
 
 @each_base
-def test_a_refused_epoch_restores_weights_and_the_bases_state_bit_for_bit(make):
+def test_an_undone_epoch_restores_weights_and_the_bases_state_bit_for_bit(make):
     model, batches, objective = small_problem()
     optimizer = controlled(model, make, early_rejection=False)
-    for _ in range(3):
-        run_epoch(optimizer, objective, model, batches)
-    weights, state = copied_state(model), all_state(optimizer)["state"]
-    groups = [
-        {n: v for n, v in g.items() if n in optimizer.base.defaults} for g in all_state(optimizer)["param_groups"]
-    ]
-    report = run_epoch(optimizer, objective, model, batches, loss_fn=lambda output, y: 1e6 * MSE(output, y))
-    assert report.outcome is Outcome.REFUSED
-    assert same_state(copied_state(model), weights)
-    assert same(all_state(optimizer)["state"], state)
-    after = [{n: v for n, v in g.items() if n in optimizer.base.defaults} for g in all_state(optimizer)["param_groups"]]
-    lr = [group.pop("lr") for group in groups], [group.pop("lr") for group in after]
-    assert lr[1] == pytest.approx([0.5 * value for value in lr[0]])
-    assert same(after, groups)
+
+    def settings_of_the_base():
+        return [
+            {n: v for n, v in g.items() if n in optimizer.base.defaults} for g in all_state(optimizer)["param_groups"]
+        ]
+
+    epochs = (run_epoch(optimizer, objective, model, batches) for _ in range(20))
+    raised = next(report for report in epochs if report.next_lr > report.lr)
+    weights, state, settings = copied_state(model), all_state(optimizer)["state"], settings_of_the_base()
+    lr = raised.next_lr
+    for outcome, factor in ((Outcome.GROWTH_UNDONE, raised.lr / raised.next_lr), (Outcome.REFUSED, 0.5)):
+        report = run_epoch(optimizer, objective, model, batches, loss_fn=lambda output, y: 1e6 * MSE(output, y))
+        lr *= factor
+        assert (report.outcome, report.next_lr) == (outcome, pytest.approx(lr))
+        assert same_state(copied_state(model), weights)
+        assert same(all_state(optimizer)["state"], state)
+        after = settings_of_the_base()
+        assert [group["lr"] for group in after] == pytest.approx([lr] * len(after))
+        assert same(*([{n: v for n, v in g.items() if n != "lr"} for g in groups] for groups in (after, settings)))
 
 
 @pytest.mark.parametrize("make", [BASES["prodigy"], BASES["schedule-free"]])

@@ -126,7 +126,7 @@ def test_an_epoch_abandoned_or_refused_is_back_where_the_base_is_judged():
                 optimizer.step()
             if ending == "abandoned":
                 epoch.abandon()
-        assert epoch.report is None or epoch.report.outcome is Outcome.REFUSED
+        assert epoch.report is None or epoch.report.outcome is Outcome.GROWTH_UNDONE
         assert same_state(copied_state(model), weights)
         assert optimizer.param_groups[0]["train_mode"] is False
         torch.testing.assert_close(optimizer.state_dict()["state"], state, rtol=0, atol=0)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmalight.control import InnerCycle, Known, Outcome
-from cmalight.tolerant import RAMP, Tolerance, Watch, tolerant
+from cmalight.tolerant import RAMP, TRIAL, Tolerance, Watch, tolerant
 
 CONSTANTS = Tolerance(gamma=0.1, theta=0.5, tolerance=1.5, patience=3, growth=1.5)
 F_0 = 8.0
@@ -55,6 +55,44 @@ def test_without_growth_there_is_no_ramp_either():
 def test_the_first_epoch_that_is_no_new_best_ends_the_ramp():
     assert not decide(4.5, watch(4.0, ramping=True))[1].ramping
     assert not decide(7.0, watch(4.0, ramping=True))[1].ramping
+
+
+def test_a_growth_is_undone_where_the_next_epoch_does_harm():
+    decision, after = decide(3.0, watch(4.0))
+    assert after.raised == decision.zeta_factor == 1.5
+    decision, later = decide(TRIAL * 3.0 + 0.01, after, zeta=1.5)
+    assert (decision.outcome, decision.alpha, 1.5 * decision.zeta_factor) == (Outcome.GROWTH_UNDONE, 0.0, 1.0)
+    assert (later.best, later.ceiling, later.refusals, later.raised) == (3.0, math.inf, 0, 1.0)
+    decision, later = decide(TRIAL * 3.0, after, zeta=1.5)
+    assert (decision.outcome, later.raised) == (Outcome.TOLERATED, 1.0)
+
+
+def test_on_the_ramp_only_progress_stands():
+    _, after = decide(3.0, watch(4.0, ramping=True))
+    decision, later = decide(3.01, after, zeta=RAMP)
+    assert (decision.outcome, decision.zeta_factor * RAMP) == (Outcome.GROWTH_UNDONE, pytest.approx(1.0))
+    assert not later.ramping
+    assert decide(3.0, after, zeta=RAMP)[0].outcome is Outcome.TOLERATED
+
+
+@pytest.mark.parametrize("f_tilde", [math.inf, math.nan])
+def test_a_growth_that_leads_to_what_is_not_finite_is_undone_like_any_other(f_tilde):
+    """So that an epoch which is ended early, before that shows, has the same result."""
+    decision, after = decide(f_tilde, watch(4.0, raised=1.5), zeta=1.5)
+    assert (decision.outcome, 1.5 * decision.zeta_factor, after.ceiling) == (Outcome.DIVERGED, 1.0, math.inf)
+
+
+def test_a_growth_that_the_ceiling_forbade_has_no_trial():
+    _, after = decide(3.0, watch(4.0, ceiling=1.0))
+    assert decide(4.4, after)[0].outcome is Outcome.TOLERATED
+
+
+def test_a_stricter_tolerance_holds_after_a_growth_too():
+    strict = Tolerance(gamma=0.1, theta=0.5, tolerance=1.1, patience=3, growth=1.5)
+    decision, _ = tolerant(
+        inner(4.6), KNOWN, watch(4.0, raised=1.5), strict, f_start=no_evaluation, f_end=no_evaluation
+    )
+    assert decision.outcome is Outcome.GROWTH_UNDONE
 
 
 def test_a_loss_within_the_tolerance_is_kept():
@@ -167,14 +205,17 @@ def test_growth_is_paid_for_by_a_decrease_of_the_best(sequence):
 
 @given(st.lists(st.tuples(st.floats(0.0, 16.0), st.booleans()), min_size=1, max_size=200))
 def test_the_step_size_never_exceeds_the_ceiling_which_every_refusal_lowers(sequence):
-    zeta, state, certified_since = 1.0, Watch.from_start(F_0), 0
+    zeta, unraised, state, certified_since = 1.0, 1.0, Watch.from_start(F_0), 0
     for f_tilde, true_loss_fell in sequence:
         before = state
         f_end = (lambda: -math.inf) if true_loss_fell else (lambda: math.inf)
         decision, state = decide(f_tilde, before, zeta=zeta, f_end=f_end)
-        zeta *= decision.zeta_factor
+        unraised, zeta = (zeta if decision.outcome is Outcome.NEW_BEST else unraised), zeta * decision.zeta_factor
         assert zeta <= state.ceiling
-        if not decision.alpha:
+        if decision.outcome is Outcome.GROWTH_UNDONE:
+            assert zeta == pytest.approx(unraised)
+            assert state.ceiling == before.ceiling
+        elif not decision.alpha:
             certified_since = 0
             assert state.ceiling <= CONSTANTS.theta * before.ceiling
         certified_since += decision.outcome is Outcome.CERTIFIED

@@ -43,7 +43,8 @@ class Outcome(Enum):
     STAGNATED = (36, "accepted: no lower loss for some epochs, step size shrunk")
     TOLERATED = (37, "accepted: not the lowest loss, but close to it")
     CERTIFIED = (39, "accepted: the true loss fell, though the epoch's own did not")
-    REFUSED = (41, "loss too high: epoch undone, step size shrunk")
+    GROWTH_UNDONE = (42, "larger step size did harm: epoch undone, step size as before")
+    REFUSED = (43, "loss too high: epoch undone, step size shrunk")
 
     def __init__(self, line: int, text: str) -> None:
         self.line = line

@@ -6,7 +6,8 @@ The line numbers in the comments are those of the listing in docs/controlled.md.
     tolerance  c: an epoch stands as long as f̃ ≤ c · best
     patience   P: so many epochs without a new best shrink the step size
     growth     g: a new best lets the step size grow
-    ceiling    what ζ may not grow past: to what it shrank when an epoch was last undone
+    raised     by which factor ζ grew just before this epoch, which is then the growth's trial
+    ceiling    what ζ may not grow past: to what it shrank when an epoch was last refused
 
 Losses are not negative (Assumption 3 of the paper); where the best one is, nothing above f(w⁰) stands.
 """
@@ -23,6 +24,9 @@ from cmalight.control import Decision, InnerCycle, Known, Outcome
 DEFAULTS: dict[str, float] = {"tolerance": 1.5, "patience": 2, "growth": 2.0}
 # The growth while every epoch is a new best: the step size is still far below where it belongs.
 RAMP = 3.0
+# What stands in an epoch after a growth, as a multiple of the best: more would be kept only for the larger step size,
+# which may have led onto a plateau. While ramping nothing but progress stands.
+TRIAL, RAMP_TRIAL = 1.2, 1.0
 # No epoch stands whose f̃ exceeds so many times f(w⁰).
 HIGHEST = 2.0
 
@@ -47,6 +51,7 @@ class Watch:
     refusals: int = 0  # how many epochs in a row were undone
     moved: bool = False  # whether an epoch was ever accepted
     ramping: bool = True  # whether every epoch so far was a new best
+    raised: float = 1.0
     ceiling: float = math.inf
 
     @classmethod
@@ -63,9 +68,9 @@ def tolerant(
     f_start: Callable[[], float],
     f_end: Callable[[], float],
 ) -> tuple[Decision, Watch]:
-    """Lines 33 to 42; `f_start` and `f_end` evaluate f(w^k) and f(w̃), each at most once, and hardly ever."""
+    """Lines 33 to 43; `f_start` and `f_end` evaluate f(w^k) and f(w̃), each at most once, and hardly ever."""
     if not inner.is_finite:
-        return refused(inner, known, watch, constants, Outcome.DIVERGED)
+        return undone(inner, known, watch, constants)
     if inner.f_tilde <= highest_accepted(known, watch, constants):  # line 33
         return accepted(inner, watch, constants)
     if inner.f_tilde <= highest_certifiable(known, watch):  # line 38
@@ -74,14 +79,17 @@ def tolerant(
         if f_certified <= f_current - constants.gamma * inner.zeta / inner.batches:
             return certified(inner, watch, f_certified)
         known = replace(known, f_current=f_current)
-    return refused(inner, known, watch, constants, Outcome.REFUSED)
+    return undone(inner, known, watch, constants)
 
 
 def highest_accepted(known: Known, watch: Watch, constants: Tolerance) -> float:
-    """Line 33: f̃ ≤ min{c · best, 2 f(w⁰)}."""
+    """Line 33: f̃ ≤ min{c · best, 2 f(w⁰)}, with a smaller c after a growth."""
     if watch.best < 0.0:
         return known.f_0
-    return min(constants.tolerance * watch.best, HIGHEST * known.f_0)
+    tolerance = constants.tolerance
+    if watch.raised > 1.0:
+        tolerance = min(tolerance, RAMP_TRIAL if watch.ramping else TRIAL)
+    return min(tolerance * watch.best, HIGHEST * known.f_0)
 
 
 def highest_certifiable(known: Known, watch: Watch) -> float:
@@ -96,12 +104,12 @@ def highest_certifiable(known: Known, watch: Watch) -> float:
 
 def accepted(inner: InnerCycle, watch: Watch, constants: Tolerance) -> tuple[Decision, Watch]:
     """Lines 34 to 37: w̃ is kept; ζ grows, stays or shrinks."""
-    watch = replace(watch, refusals=0, moved=True)
+    watch = replace(watch, refusals=0, moved=True, raised=1.0)
     if inner.f_tilde <= watch.best - constants.gamma * inner.zeta / inner.batches:  # line 34
         growth = max(RAMP, constants.growth) if watch.ramping and constants.growth > 1.0 else constants.growth
         factor = max(1.0, min(growth, watch.ceiling / inner.zeta))  # line 35
         decision = Decision(Outcome.NEW_BEST, inner.zeta, factor, phi=inner.f_tilde, f_next=None)
-        return decision, replace(watch, best=inner.f_tilde, epochs_since_best=0)
+        return decision, replace(watch, best=inner.f_tilde, epochs_since_best=0, raised=factor)
     watch = replace(watch, ramping=False, epochs_since_best=watch.epochs_since_best + 1)
     if watch.epochs_since_best >= constants.patience:  # line 36
         decision = Decision(Outcome.STAGNATED, inner.zeta, constants.theta, phi=watch.best, f_next=None)
@@ -115,13 +123,13 @@ def certified(inner: InnerCycle, watch: Watch, f_end: float) -> tuple[Decision, 
     return decision, replace(watch, best=inner.f_tilde, refusals=0, moved=True, ramping=False)
 
 
-def refused(
-    inner: InnerCycle, known: Known, watch: Watch, constants: Tolerance, outcome: Outcome
-) -> tuple[Decision, Watch]:
-    """Lines 41 and 42: back to w^k, in everything, with a smaller ζ, which does not grow any more.
-
-    Grown again it would lead to the edge of what works over and over, and to a refused epoch every other time.
-    """
-    decision = Decision(outcome, 0.0, constants.theta, phi=watch.best, f_next=known.f_current)
-    ceiling = min(watch.ceiling, constants.theta * inner.zeta)
-    return decision, replace(watch, refusals=watch.refusals + 1, ramping=False, ceiling=ceiling)
+def undone(inner: InnerCycle, known: Known, watch: Watch, constants: Tolerance) -> tuple[Decision, Watch]:
+    """Lines 41 to 43: back to w^k, in everything. Where the epoch was ended early, `f_tilde` is a lower bound."""
+    back = Decision(Outcome.REFUSED, 0.0, constants.theta, phi=watch.best, f_next=known.f_current)
+    if watch.raised > 1.0:  # line 42
+        back = replace(back, outcome=Outcome.GROWTH_UNDONE, zeta_factor=1.0 / watch.raised)
+        watch = replace(watch, ramping=False, raised=1.0)
+    else:  # line 43: grown again, ζ would lead to the edge of what works over and over
+        ceiling = min(watch.ceiling, constants.theta * inner.zeta)
+        watch = replace(watch, ramping=False, refusals=watch.refusals + 1, ceiling=ceiling)
+    return (back if math.isfinite(inner.f_tilde) else replace(back, outcome=Outcome.DIVERGED)), watch

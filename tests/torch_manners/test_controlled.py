@@ -187,7 +187,7 @@ def test_complex_parameters_are_controlled():
         return weight.abs().square().mean()
 
     first = loss().item()
-    for _ in range(5):
+    for _ in range(20):
         with optimizer.epoch(lambda: loss().item()) as epoch:
             for _ in range(4):
                 optimizer.zero_grad()

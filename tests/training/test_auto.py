@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from cmalight import Controlled, fit
+from cmalight.models import paper_network
 from cmalight.training.solvers import make_optimizer
 
 from ..helpers import MSE, copied_state, network, same_state, table
@@ -34,6 +35,22 @@ def test_auto_is_a_controlled_adam():
     assert isinstance(optimizer.base, torch.optim.Adam)
     assert optimizer.param_groups[0]["betas"] == (0.8, 0.99)
     assert optimizer.param_groups[0]["patience"] == 5
+
+
+def first_layer_moves(options):
+    torch.manual_seed(0)
+    x = torch.rand(512, 6)
+    model = paper_network("10x50", 6)
+    first = next(model.parameters())
+    before = first.detach().clone()
+    options = {"lr": 1e-3, "probe": False, **options}
+    fit(model, MSE, (x, x[:, :1]), optimizer="auto", optimizer_options=options, batch_size=16, max_epochs=1)
+    return (first.detach() - before).abs().mean().item()
+
+
+def test_the_first_layer_of_a_deep_sigmoid_network_moves():
+    """Its gradients are smaller than torch's eps for Adam, under which it stays at the mean of the targets."""
+    assert first_layer_moves({}) > 5 * first_layer_moves({"eps": 1e-8})
 
 
 def test_without_a_step_size_it_finds_one():

@@ -8,7 +8,7 @@ from dataclasses import asdict, fields
 from typing import Any, Protocol
 
 from cmalight import control, linesearch
-from cmalight.tolerant import Tolerance, Watch, highest_accepted, highest_certifiable, refused, tolerant
+from cmalight.tolerant import Tolerance, Watch, highest_accepted, highest_certifiable, tolerant, undone
 
 State = dict[str, Any]
 
@@ -69,7 +69,7 @@ class PaperRule:
 
 
 class TolerantRule:
-    """Lines 33 to 42 of docs/controlled.md; what it remembers is kept in the control state."""
+    """Lines 33 to 43 of docs/controlled.md; what it remembers is kept in the control state."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -87,9 +87,7 @@ class TolerantRule:
         return decision
 
     def decide_early(self, inner: control.InnerCycle, known: control.Known) -> control.Decision:
-        finite = math.isfinite(inner.f_tilde)
-        outcome = control.Outcome.REFUSED if finite else control.Outcome.DIVERGED
-        decision, watch = refused(inner, known, self._watch(), self._constants(), outcome)
+        decision, watch = undone(inner, known, self._watch(), self._constants())
         self._remember(watch)
         return decision
 

@@ -15,9 +15,13 @@ from cmalight.optim import CMA, IG, CMALight, Controlled
 
 
 def controlled_adam(params: Iterable[Tensor], *, lr: float | None = None, **options: Any) -> Controlled:
-    """Adam under the tolerant watchdog; options other than Adam's own are `Controlled`'s."""
+    """Adam under the tolerant watchdog; options other than Adam's own are `Controlled`'s.
+
+    `eps` is far below torch's 1e-8: the gradients of the first layers of a deep sigmoid network are smaller than that.
+    Adam would not move them, and never leave the plateau on which such a network starts (docs/controlled.md).
+    """
     own = {name: options.pop(name) for name in inspect.signature(torch.optim.Adam).parameters if name in options}
-    return Controlled(torch.optim.Adam(params, **own), lr=lr, **options)
+    return Controlled(torch.optim.Adam(params, **{"eps": 1e-15, **own}), lr=lr, **options)
 
 
 SOLVERS: dict[str, Callable[..., Optimizer]] = {

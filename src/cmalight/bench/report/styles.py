@@ -76,6 +76,7 @@ OUTCOMES: dict[str, str] = {
     "small_direction_rejected": "#FC8D59",
     "search_failed_rejected": "#E34A33",
     "search_rejected": "#B30000",
+    "growth_undone": "#FDBB84",
     "refused": "#EF6548",
     "rejected_early": "#7A0177",
     "diverged": "#000000",
