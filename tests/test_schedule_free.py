@@ -111,12 +111,12 @@ def test_trials_of_a_first_step_size_leave_no_trace(make):
     assert same_state(copied_state(model), copied_state(twin))
 
 
-def test_an_epoch_abandoned_or_refused_is_back_where_the_base_is_judged():
+def test_an_epoch_abandoned_or_undone_is_back_where_the_base_is_judged():
     model, batches, objective = small_problem()
     optimizer = controlled(model)
     run_epoch(optimizer, objective, model, batches)
     weights, state = copied_state(model), copy.deepcopy(optimizer.state_dict()["state"])
-    for ending in ("abandoned", "refused"):
+    for ending in ("abandoned", "undone"):
         with optimizer.epoch(objective) as epoch:
             for x, y in batches:
                 optimizer.zero_grad()

@@ -5,8 +5,6 @@ Everything here does nothing in a single process, so that nobody else needs a sp
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +14,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from cmalight.exchange import begin_sum
 from cmalight.sharded import group_of_shards, is_sharded
 
 Rows = list[tuple[float, ...]]
-
-_RELEASE_SECONDS = 1.0  # at most; usually it takes microseconds
 
 
 @dataclass(frozen=True)
@@ -48,18 +45,10 @@ class Ranks:
         nothing = (0.0,) * len(values)
         rows = [values if rank == self.rank else nothing for rank in range(self.size)]
         table = torch.tensor(rows, dtype=torch.float64, device=self.device)
-        references = sys.getrefcount(table)
-        work: Any = dist.all_reduce(table, group=self.group, async_op=True)
+        summed = begin_sum(table, self.group)
 
         def wait() -> Rows:
-            nonlocal work
-            work.wait()
-            work = None  # it refers to the table, too
-            # A thread of gloo's lets go of the table a moment after that, by way of the interpreter; in one that is
-            # just ending it would abort the process (pytorch issue 190489), and this may be the script's last message.
-            deadline = time.monotonic() + _RELEASE_SECONDS
-            while sys.getrefcount(table) > references and time.monotonic() < deadline:
-                time.sleep(0)
+            summed()
             return [tuple(row) for row in table.tolist()]
 
         return wait

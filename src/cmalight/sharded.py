@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
+
+from cmalight.exchange import begin_sum
 
 
 def is_sharded(tensor: Tensor) -> bool:
@@ -56,7 +57,7 @@ def _over_ranks(value: Tensor, place: Any) -> Tensor:
         mesh, placements = place
         for dimension, placement in enumerate(placements):
             if placement.is_shard():
-                dist.all_reduce(value, group=mesh.get_group(dimension))
+                begin_sum(value, mesh.get_group(dimension))()
     return value
 
 

@@ -3,10 +3,10 @@
 The line numbers in the comments are those of the listing in docs/controlled.md. Symbols beside those of control.py:
 
     best       the least f̃ of an accepted epoch; f(w⁰) before there is one
-    tolerance  c: an epoch stands as long as f̃ ≤ c · best
+    tolerance  c: an epoch stands as long as f̃ ≤ c · best; right after a growth less is tolerated
     patience   P: so many epochs without a new best shrink the step size
     growth     g: a new best lets the step size grow
-    raised     by which factor ζ grew just before this epoch, which is then the growth's trial
+    raised     by which factor ζ grew just before this epoch, which is then the growth's probation
     ceiling    what ζ may not grow past: to what it shrank when an epoch was last refused
 
 Losses are not negative (Assumption 3 of the paper); where the best one is, nothing above f(w⁰) stands.
@@ -24,11 +24,13 @@ from cmalight.control import Decision, InnerCycle, Known, Outcome
 DEFAULTS: dict[str, float] = {"tolerance": 1.5, "patience": 2, "growth": 2.0}
 # The growth while every epoch is a new best: the step size is still far below where it belongs.
 RAMP = 3.0
-# What stands in an epoch after a growth, as a multiple of the best: more would be kept only for the larger step size,
-# which may have led onto a plateau. While ramping nothing but progress stands.
-TRIAL, RAMP_TRIAL = 1.2, 1.0
+# What stands right after a growth, as a multiple of the best: a higher loss is the larger step size's doing, and may be
+# that of a plateau, from which no smaller one leads away again. On the ramp nothing above the best stands.
+PROBATION, RAMP_PROBATION = 1.2, 1.0
 # No epoch stands whose f̃ exceeds so many times f(w⁰).
 HIGHEST = 2.0
+# ζ below its ceiling by no more than rounding is at its ceiling.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Watch:
 
     best: float
     epochs_since_best: int = 0
-    refusals: int = 0  # how many epochs in a row were undone
+    refusals: int = 0  # how many epochs in a row were undone by line 43
     moved: bool = False  # whether an epoch was ever accepted
     ramping: bool = True  # whether every epoch so far was a new best
     raised: float = 1.0
@@ -70,7 +72,8 @@ def tolerant(
 ) -> tuple[Decision, Watch]:
     """Lines 33 to 43; `f_start` and `f_end` evaluate f(w^k) and f(w̃), each at most once, and hardly ever."""
     if not inner.is_finite:
-        return undone(inner, known, watch, constants)
+        decision, watch = undone(inner, known, watch, constants)
+        return replace(decision, outcome=Outcome.DIVERGED), watch
     if inner.f_tilde <= highest_accepted(known, watch, constants):  # line 33
         return accepted(inner, watch, constants)
     if inner.f_tilde <= highest_certifiable(known, watch):  # line 38
@@ -88,7 +91,7 @@ def highest_accepted(known: Known, watch: Watch, constants: Tolerance) -> float:
         return known.f_0
     tolerance = constants.tolerance
     if watch.raised > 1.0:
-        tolerance = min(tolerance, RAMP_TRIAL if watch.ramping else TRIAL)
+        tolerance = min(tolerance, RAMP_PROBATION if watch.ramping else PROBATION)
     return min(tolerance * watch.best, HIGHEST * known.f_0)
 
 
@@ -107,7 +110,8 @@ def accepted(inner: InnerCycle, watch: Watch, constants: Tolerance) -> tuple[Dec
     watch = replace(watch, refusals=0, moved=True, raised=1.0)
     if inner.f_tilde <= watch.best - constants.gamma * inner.zeta / inner.batches:  # line 34
         growth = max(RAMP, constants.growth) if watch.ramping and constants.growth > 1.0 else constants.growth
-        factor = max(1.0, min(growth, watch.ceiling / inner.zeta))  # line 35
+        factor = min(growth, watch.ceiling / inner.zeta)  # line 35
+        factor = factor if factor > 1.0 + _ROUNDING else 1.0
         decision = Decision(Outcome.NEW_BEST, inner.zeta, factor, phi=inner.f_tilde, f_next=None)
         return decision, replace(watch, best=inner.f_tilde, epochs_since_best=0, raised=factor)
     watch = replace(watch, ramping=False, epochs_since_best=watch.epochs_since_best + 1)
@@ -125,11 +129,13 @@ def certified(inner: InnerCycle, watch: Watch, f_end: float) -> tuple[Decision, 
 
 def undone(inner: InnerCycle, known: Known, watch: Watch, constants: Tolerance) -> tuple[Decision, Watch]:
     """Lines 41 to 43: back to w^k, in everything. Where the epoch was ended early, `f_tilde` is a lower bound."""
-    back = Decision(Outcome.REFUSED, 0.0, constants.theta, phi=watch.best, f_next=known.f_current)
     if watch.raised > 1.0:  # line 42
-        back = replace(back, outcome=Outcome.GROWTH_UNDONE, zeta_factor=1.0 / watch.raised)
+        outcome, factor = Outcome.GROWTH_UNDONE, 1.0 / watch.raised
         watch = replace(watch, ramping=False, raised=1.0)
     else:  # line 43: grown again, ζ would lead to the edge of what works over and over
-        ceiling = min(watch.ceiling, constants.theta * inner.zeta)
+        outcome, factor = Outcome.REFUSED, constants.theta
+        ceiling = min(watch.ceiling, factor * inner.zeta)
         watch = replace(watch, ramping=False, refusals=watch.refusals + 1, ceiling=ceiling)
-    return (back if math.isfinite(inner.f_tilde) else replace(back, outcome=Outcome.DIVERGED)), watch
+    if not math.isfinite(inner.f_tilde):
+        outcome = Outcome.DIVERGED
+    return Decision(outcome, 0.0, factor, phi=watch.best, f_next=known.f_current), watch

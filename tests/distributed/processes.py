@@ -36,6 +36,7 @@ def on_ranks(function, folder, *arguments, size=2):
     errors = [text for kind, text in results if kind == "error"]
     assert not errors, "\n".join(errors)
     assert not hanging, "a rank was still waiting"
+    assert [process.exitcode for process in processes] == [0] * size
     return [value for _, value in results]
 
 

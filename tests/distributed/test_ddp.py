@@ -234,23 +234,23 @@ def test_fit_trains_alone_or_says_that_it_does(tmp_path):
     assert first != second
 
 
-def tables_left_behind(rank):
-    tables, all_reduce = [], dist.all_reduce
+def tensors_left_behind(rank):
+    tensors, all_reduce = [], dist.all_reduce
 
-    def noted(table, **options):
-        tables.append(weakref.ref(table))
-        return all_reduce(table, **options)
+    def noted(tensor, **options):
+        tensors.append(weakref.ref(tensor))
+        return all_reduce(tensor, **options)
 
     dist.all_reduce = noted
     ranks = ranks_of(None)
     held = 0
     for number in range(500):
         assert ranks.gather(float(number + rank)) == [(float(number),), (number + 1.0,)]
-        held += tables[-1]() is not None
-    return held, len(tables)
+        held += tensors[-1]() is not None
+    return held, len(tensors)
 
 
 @pytest.mark.slow
 def test_gloo_has_let_go_of_an_exchange_when_it_returns(tmp_path):
     """Else a script that ends right after it may abort: a thread needs the interpreter that is being taken down."""
-    assert on_ranks(tables_left_behind, tmp_path) == [(0, 500)] * 2
+    assert on_ranks(tensors_left_behind, tmp_path) == [(0, 500)] * 2

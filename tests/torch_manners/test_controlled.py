@@ -34,7 +34,7 @@ def test_control_state_is_plain_and_loads_safely():
     optimizer = controlled(model)
     train(optimizer, model, range(3))
     state = through_a_file(optimizer.state_dict())
-    own = {"best", "refusals", "ceiling", "probed", "safeguarded", "f_0", "phi", "epochs"}
+    own = {"best", "refusals", "raised", "ceiling", "probed", "safeguarded", "f_0", "phi", "epochs"}
     assert all(isinstance(state["param_groups"][0][name], float | int) for name in own)
 
 

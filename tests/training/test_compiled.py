@@ -60,7 +60,7 @@ def adam(network):
 
 
 def controlled(network):
-    """Trials of step sizes first, then epochs of which some are refused."""
+    """Trials of step sizes first, then epochs of which some are undone."""
     return Controlled(torch.optim.Adam(network.parameters(), weight_decay=1e-2), tolerance=1.05)
 
 

@@ -60,6 +60,9 @@ class Controlled(EpochOptimizer):
             f̃ ≤ min{c best, 2 f(w⁰)}      keep w̃;  a new best: lr ← g lr;  none for P epochs: lr ← θ lr
             else                           undo the epoch, with the base's state;  lr ← θ lr
 
+    Right after a growth c is 1.2 at most, and 1 as long as every epoch was a new best; an epoch above that is undone
+    with the growth.
+
     The whole listing, and what each of its parts is worth, is in docs/controlled.md.
 
     Args:
@@ -68,9 +71,9 @@ class Controlled(EpochOptimizer):
         rule: "tolerant", the listing above; "light" or "certified", the paper's rule with that line search.
         probe: find the first step size by trials on the first batches, which `epoch.batches` then gives several times;
             False begins with `lr` itself.
-        tolerance: c; an epoch stands as long as its loss is at most c times the best.
+        tolerance: c; an epoch stands as long as its loss is at most c times the best, or less right after a growth.
         patience: P; so many epochs without a new best shrink the step size.
-        growth: g, by which the step size grows after a new best.
+        growth: g, by which the step size grows after a new best, on probation for one epoch; 1 never raises it.
         theta: θ, by which the step size shrinks; None is 0.5, or 0.75 under the paper's rule.
         gamma: γ, the share of the predicted decrease that counts as sufficient.
         tau, max_extrapolations: of the paper's rule, as in CMALight.
