@@ -5,7 +5,8 @@
 Parts: `solvers` (all solvers at their defaults, by the clock), `rates` (Adam at five fixed step sizes, by the clock),
 `starts` (first step sizes from 1e-5 to 10, by epochs), `clauses` (the rule with one clause changed at a time, by
 epochs), `trained` (from weights that Adam has trained), `digits` (a small residual network on scikit-learn's digits, by
-epochs). Runs resume, but those of the last two: what is finished in OUT is not run again.
+epochs), `eps` (Adam alone on a deep network, by steps). Runs resume, but those of the last three: what is finished in
+OUT is not run again.
 """
 
 import argparse
@@ -66,6 +67,7 @@ def main() -> None:
         "clauses": lambda given: by_epochs(given, CLAUSES, reference="auto"),
         "trained": trained,
         "digits": digits,
+        "eps": eps,
     }[arguments.part]
     part(arguments)
 
@@ -73,7 +75,9 @@ def main() -> None:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--part", choices=("solvers", "rates", "starts", "clauses", "trained", "digits"), required=True)
+    parser.add_argument(
+        "--part", choices=("solvers", "rates", "starts", "clauses", "trained", "digits", "eps"), required=True
+    )
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=6000, help="of a run that is limited by epochs")
@@ -181,6 +185,34 @@ def trained(given: argparse.Namespace) -> None:
             print(rows[-1], flush=True)
     table = pandas.DataFrame(rows).set_index(["dataset", "network"])
     compare(table[["auto"]], table["adam"], "Adam at its default, after 20 more epochs")
+
+
+def eps(given: argparse.Namespace) -> None:
+    """Adam alone on the deepest network: below which eps it leaves the mean of its targets."""
+    rows = []
+    for dataset in given.datasets:
+        data = load_dataset(dataset)
+        epochs = max(1, given.steps // -(-len(data.x_train) // 128))
+        for lr in (1e-3, 1e-2):
+            losses = {}
+            for value in (1e-8, 1e-10, 1e-12, 1e-15, 1e-20):
+                torch.manual_seed(0)
+                result = fit(
+                    layered("10x50", data.features),
+                    nn.MSELoss(),
+                    (data.x_train, data.y_train),
+                    optimizer="adam",
+                    optimizer_options={"lr": lr, "eps": value},
+                    max_epochs=epochs,
+                    progress=False,
+                    measure_train_loss=True,
+                    engine="eager",
+                )
+                losses[f"{value:g}"] = result.history[-1].train_loss
+            rows.append({"dataset": dataset, "lr": lr, **losses})
+            print(rows[-1], flush=True)
+    print(f"\nTrue training loss of Adam on [10x50] after {given.steps} steps, by eps\n")
+    print(pandas.DataFrame(rows).set_index(["dataset", "lr"]).round(5).to_string())
 
 
 def small_resnet() -> nn.Sequential:

@@ -72,6 +72,7 @@ def test_every_epoch_is_the_twins(make):
         for ours, theirs in zip(model.parameters(), twin_model.parameters(), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
     assert "new_best" in outcomes
+    assert {"growth_undone", "refused", "tolerated", "stagnated"} & set(outcomes)
     if make is BASES["adam"]:
         assert set(outcomes) == {"new_best", "growth_undone", "refused", "certified", "tolerated", "stagnated"}
     assert optimizer.evaluations <= twin.evaluations  # known values are not evaluated again

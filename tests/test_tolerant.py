@@ -235,7 +235,7 @@ def test_the_step_size_never_exceeds_the_ceiling_which_every_refusal_lowers(sequ
 @given(losses, st.sampled_from([1.0, 1.5]))
 def test_without_a_new_best_the_step_size_shrinks_every_few_epochs(sequence, raised):
     zeta, state = raised, watch(1e-3, raised=raised)
-    for number, f_tilde in enumerate(sequence):  # but for the first epoch, which may be the end of a growth
+    for number, f_tilde in enumerate(sequence, start=1 if raised == 1.0 else 0):  # the first may end a growth
         decision, state = decide(f_tilde + 1e-3, state, zeta=zeta, f_end=lambda: math.inf)
         zeta *= decision.zeta_factor
         assert zeta <= raised * CONSTANTS.theta ** (number // CONSTANTS.patience)

@@ -10,7 +10,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
-_SECONDS = 0.1  # to wait at most for a tensor to be free; usually it takes microseconds
+_SECONDS = 1.0  # to wait at most for a tensor to be free: microseconds as a rule, more on a busy machine
 
 
 def begin_sum(tensor: Tensor, group: Any) -> Callable[[], None]:

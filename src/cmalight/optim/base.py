@@ -261,9 +261,10 @@ class EpochOptimizer(Optimizer):
             raise ValueError("Invalid lr values: the lr of every parameter group is 0; at least one must be positive")
         if not self._parameters():
             raise ValueError("There is nothing to train: no parameter of the optimizer requires a gradient")
-        if self._lr_left and self._lrs() != self._lr_left:
+        lrs = self._lrs()
+        if self._lr_left and lrs != self._lr_left:
             self._control["raised"] = 1.0  # what somebody else set is not on the growth's probation
-        if any(now > left for now, left in zip(self._lrs(), self._lr_left, strict=False)):
+        if any(now > left for now, left in zip(lrs, self._lr_left, strict=False)):
             self._warn_about_lr("was raised between two epochs", stacklevel=4)
         self._to_judged_point()
         self._join_mark = refuse_outer_join(model, self._join_mark)
