@@ -13,7 +13,7 @@ demo: $(VENV)/ready
 
 test: lint types
 	$(PYTEST) --cov --cov-report=term-missing:skip-covered
-	$(BIN)/coverage report --include="*/control.py,*/linesearch.py" --fail-under=100
+	$(BIN)/coverage report --include="*/rules/paper.py,*/rules/linesearch.py" --fail-under=100
 
 test-fast: $(VENV)/ready
 	$(PYTEST) -m "not slow" -q

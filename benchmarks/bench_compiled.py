@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from cmalight import FitResult, fit
-from cmalight.training.engine.compiled import CompiledEngine
+from cmalight.compiled.epochs import CompiledEngine
 
 LR = {"lr": 1e-6}  # so small that every epoch is a little better than the last
 STARTS = 5

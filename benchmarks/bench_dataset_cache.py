@@ -40,7 +40,7 @@ def main() -> None:
     rows = 20_000 if quick else ROWS
     with tempfile.TemporaryDirectory() as folder:
         os.environ["CMALIGHT_CACHE"] = str(Path(folder) / "cache")
-        from cmalight.data.registry import Delimited, Entry, RemoteFile, load_dataset, register
+        from cmalight.datasets import Delimited, Entry, RemoteFile, load_dataset, register
 
         file = "covertype_sized.data.gz"
         write_text(Path(folder) / file, rows)

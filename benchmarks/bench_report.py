@@ -17,7 +17,7 @@ from cmalight.bench import write_report
 from cmalight.bench.report.content import page_data, read_study, tables
 from cmalight.bench.report.figures import figure_files
 from cmalight.bench.report.page import page
-from cmalight.bench.results import runs_folder
+from cmalight.bench.store.results import runs_folder
 
 OUTCOMES = ("accepted", "accepted", "accepted", "search_failed_kept", "rejected_early", "search_succeeded")
 SOLVERS = ("cmalight", "cmalight-certified", "cma", "ig", "adam", "adagrad", "adadelta", "sgd", "nadam", "lbfgs")

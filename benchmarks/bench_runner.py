@@ -10,9 +10,9 @@ from pathlib import Path
 from common import quick_option, table, write_without_fsync
 
 from cmalight import bench
-from cmalight.bench.planning import key_of
-from cmalight.bench.results import read_result, runs_folder
-from cmalight.bench.spec import spec_from_plain
+from cmalight.bench.spec.planning import key_of
+from cmalight.bench.spec.study import spec_from_plain
+from cmalight.bench.store.results import read_result, runs_folder
 
 
 def overhead(folder: Path, *, seconds: float, runs: int) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.preprocessing import StandardScaler
 
 from cmalight import CMALightClassifier, CMALightRegressor
-from cmalight.data.generated import teacher_network
+from cmalight.datasets.generated import teacher_network
 
 HIDDEN, BATCH, EPOCHS = (50,), 64, 50
 

@@ -101,7 +101,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def write_without_fsync(path: Path, content: dict[str, object]) -> None:
     """A run's result, for folders with so many that the disk would be what is measured."""
-    from cmalight.bench import results
+    from cmalight.bench.store import results
 
     sync, results.os.fsync = results.os.fsync, lambda _: None
     try:

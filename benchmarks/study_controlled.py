@@ -18,9 +18,9 @@ import torch
 from torch import nn
 
 from cmalight import bench, fit
-from cmalight.bench.costs import solution_costs
-from cmalight.bench.profiles import profile_area
-from cmalight.data.registry import load_dataset
+from cmalight.bench.analysis.costs import solution_costs
+from cmalight.bench.analysis.profiles import profile_area
+from cmalight.datasets import load_dataset
 from cmalight.models import layered
 from cmalight.models.resnet import Residual
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from cmalight import fit
-from cmalight.data.generated import teacher_network
+from cmalight.datasets.generated import teacher_network
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from cmalight import CMALight
-from cmalight.data.generated import teacher_network
+from cmalight.datasets.generated import teacher_network
 from cmalight.integrations.lightning import WatchdogCallback
 
 

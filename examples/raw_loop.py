@@ -7,7 +7,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from cmalight import CMALight, Objective
-from cmalight.data.generated import teacher_network
+from cmalight.datasets.generated import teacher_network
 
 
 def main() -> None:

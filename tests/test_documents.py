@@ -1,7 +1,6 @@
 """The documents describe what is there now."""
 
 import re
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -16,14 +15,18 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
 
 
-def test_every_line_of_the_listing_is_mapped_to_its_line_of_code():
-    page = (ROOT / "docs" / "algorithm.md").read_text()
-    line_map = runpy.run_path(str(ROOT / "docs" / "line_map.py"))
-    assert line_map["table"]() in page, "run `python docs/line_map.py --write`"
-    mapped = {(algorithm, line) for algorithm, line, *_ in line_map["rows"]()}
-    listing = {("CMALight", n) for n in (1, 3, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20)}
-    search = {("EDFL_Light", n) for n in (2, 3, 6, 7, 10)}
-    assert mapped == listing | search
+def lines_marked_in(*files):
+    """The numbers in the comments `# line 13` of files below src/cmalight."""
+    texts = [path.read_text() for file in files for path in (ROOT / "src" / "cmalight").glob(file)]
+    comments = re.findall(r"# line (.*)$", "\n".join(texts), re.MULTILINE)
+    return {int(number) for comment in comments for number in re.findall(r"\d+", comment)}
+
+
+def test_every_line_of_the_listing_is_marked_in_the_code():
+    listing = {1, 3, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20}
+    assert lines_marked_in("rules/paper.py") >= listing - {1, 3, 5, 12, 16, 20}  # 12 and 16 are an "else"
+    assert lines_marked_in("optim/*.py") >= {1, 3, 5, 20}
+    assert lines_marked_in("rules/linesearch.py") >= {2, 3, 6, 7, 10}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: d.name)

@@ -6,12 +6,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cmalight.control import Outcome
-    from cmalight.data.batches import TensorBatches
+    from cmalight.evaluation.batches import TensorBatches
+    from cmalight.evaluation.objective import Objective
     from cmalight.integrations.sklearn import CMALightClassifier as CMALightClassifier
     from cmalight.integrations.sklearn import CMALightRegressor as CMALightRegressor
-    from cmalight.objective import Objective
     from cmalight.optim import CMA, IG, CMALight, Controlled, Epoch, EpochReport
+    from cmalight.rules.paper import Outcome
     from cmalight.training import FitResult, History, Status, fit
 
 __version__ = "0.1.0"
@@ -46,10 +46,10 @@ _HOMES = {
     "EpochReport": "cmalight.optim",
     "FitResult": "cmalight.training",
     "History": "cmalight.training",
-    "Objective": "cmalight.objective",
-    "Outcome": "cmalight.control",
+    "Objective": "cmalight.evaluation.objective",
+    "Outcome": "cmalight.rules.paper",
     "Status": "cmalight.training",
-    "TensorBatches": "cmalight.data.batches",
+    "TensorBatches": "cmalight.evaluation.batches",
     "fit": "cmalight.training",
 }
 

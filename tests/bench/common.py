@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import cmalight
-from cmalight.bench.spec import spec_from_plain
+from cmalight.bench.spec.study import spec_from_plain
 
 ROOT = Path(__file__).parents[2]
 # For processes: the tests' own solvers are found, and the package where this process found it.
@@ -71,7 +71,9 @@ def finished(process):
 
 def trainers(pid):
     """The processes that train for the driver `pid`."""
-    done = subprocess.run(["pgrep", "-P", str(pid), "-f", "cmalight.bench.child"], capture_output=True, text=True)
+    done = subprocess.run(
+        ["pgrep", "-P", str(pid), "-f", "cmalight.bench.running.child"], capture_output=True, text=True
+    )
     return [int(line) for line in done.stdout.split()]
 
 

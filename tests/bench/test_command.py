@@ -4,9 +4,9 @@ import pytest
 from click.testing import CliRunner
 
 from cmalight import bench
-from cmalight.bench.folder_status import Call, add_call
-from cmalight.bench.results import runs_folder, write_result
-from cmalight.bench.training import Job, train
+from cmalight.bench.running.folder_status import Call, add_call
+from cmalight.bench.running.one_run import Job, train
+from cmalight.bench.store.results import runs_folder, write_result
 from cmalight.cli import command
 from tests.bench.common import spec, toml
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cmalight import bench
-from cmalight.bench.costs import MEASURES
-from cmalight.bench.curves import curves
+from cmalight.bench.analysis.costs import MEASURES
+from cmalight.bench.analysis.curves import curves
+from cmalight.bench.analysis.summaries import control_figures
 from cmalight.bench.report.about import facts
-from cmalight.bench.summaries import control_figures
 from tests.bench.synthetic import run, write
 
 INF = math.inf

@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from cmalight import bench
-from cmalight.bench.on_dask import DaskReport
-from cmalight.bench.training import Told
+from cmalight.bench.running.on_dask import DaskReport
+from cmalight.bench.running.one_run import Told
 from tests.bench.common import ENVIRONMENT, contents, finished, spec, start, toml
 from tests.helpers import wait_for
 
@@ -100,7 +100,7 @@ def test_news_that_cannot_be_sent_do_not_harm_the_run():
 
 @pytest.mark.slow
 def test_no_scheduler_is_one_line(tmp_path, monkeypatch):
-    from cmalight.bench import executors
+    from cmalight.bench.running import executors
 
     monkeypatch.setattr(executors, "_CONNECT_SECONDS", 1)
     with socket.socket() as silent:

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from cmalight import bench
-from cmalight.bench import board, display
-from cmalight.bench.training import Told
+from cmalight.bench.running import board, display
+from cmalight.bench.running.one_run import Told
 from tests.bench.common import finished, spec, start, toml
 
 

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from cmalight.bench import PRESETS, Spec, load
-from cmalight.bench.solvers import SOLVERS
-from cmalight.bench.training import STATUSES
+from cmalight.bench.running.one_run import STATUSES
+from cmalight.bench.spec.solvers import SOLVERS
 from cmalight.cli import command
 from tests.bench.common import ROOT
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from cmalight import bench
-from cmalight.bench import executors, runner, supervise
-from cmalight.bench.executors import Backend
-from cmalight.bench.folder_status import Call, add_call, read_calls
-from cmalight.bench.results import read_result, result_path, runs_folder, write_result
-from cmalight.bench.training import Job, train
+from cmalight.bench.running import executors, runner, supervise
+from cmalight.bench.running.executors import Backend
+from cmalight.bench.running.folder_status import Call, add_call, read_calls
+from cmalight.bench.running.one_run import Job, train
+from cmalight.bench.store.results import read_result, result_path, runs_folder, write_result
 from tests.bench.common import contents, own_data, spec
 from tests.helpers import wait_for
 

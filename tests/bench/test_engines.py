@@ -3,8 +3,8 @@
 import pytest
 
 from cmalight.bench import plan
-from cmalight.bench.spec import SpecError
-from cmalight.bench.training import Job, train
+from cmalight.bench.running.one_run import Job, train
+from cmalight.bench.spec.study import SpecError
 from tests.bench.common import spec
 from tests.training.common import needs_compiler
 

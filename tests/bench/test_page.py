@@ -8,9 +8,9 @@ import shutil
 import pytest
 
 from cmalight import bench
+from cmalight.bench.analysis.summaries import control_figures, costs_at, problem_table
 from cmalight.bench.report.content import TAUS, page_data, read_study
 from cmalight.bench.report.page import page as page_of
-from cmalight.bench.summaries import control_figures, costs_at, problem_table
 from tests.bench.synthetic import run, write
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

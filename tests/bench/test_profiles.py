@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmalight.bench import data_profile, pairwise_wins, performance_profile, profile_area, ratios
-from cmalight.bench.profiles import resampled
+from cmalight.bench.analysis.profiles import resampled
 
 INF = math.inf
 

@@ -5,9 +5,9 @@ import os
 import pytest
 
 from cmalight import bench
-from cmalight.bench.solvers import SOLVERS
-from cmalight.data.registry import dataset_info
-from cmalight.data.registry.fetching import locate
+from cmalight.bench.spec.solvers import SOLVERS
+from cmalight.datasets import dataset_info
+from cmalight.datasets.fetching import locate
 from tests.bench.common import spec
 
 NAMES = ("ailerons", "bikes", "california", "mv", "blogfeedback", "skin-nonskin")

@@ -8,7 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from cmalight import bench
-from cmalight.bench import profiles, sizes
+from cmalight.bench.analysis import profiles, sizes
+from cmalight.bench.analysis.sizes import size_groups, size_of
+from cmalight.bench.analysis.tables import to_latex
 from cmalight.bench.report import content, figures, strips
 from cmalight.bench.report.canvas import plain
 from cmalight.bench.report.content import page_data, read_study, slider, tables
@@ -16,10 +18,8 @@ from cmalight.bench.report.figures import planned_figures, profile_figure, slug
 from cmalight.bench.report.packing import embedded_json
 from cmalight.bench.report.page import page
 from cmalight.bench.report.styles import _USUAL, OUTCOMES, UNKNOWN, styles
-from cmalight.bench.sizes import size_groups, size_of
-from cmalight.bench.tables import to_latex
 from cmalight.cli import command
-from cmalight.control import Outcome
+from cmalight.rules.paper import Outcome
 from tests.bench.common import ROOT
 from tests.bench.synthetic import run, write
 

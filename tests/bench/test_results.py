@@ -7,8 +7,9 @@ import pandas
 import pytest
 
 from cmalight.bench import MergeError, ResultError, load, merge, plan
-from cmalight.bench.measuring import COLUMNS
-from cmalight.bench.results import (
+from cmalight.bench.running.measuring import COLUMNS
+from cmalight.bench.running.one_run import Job, train, without_figures
+from cmalight.bench.store.results import (
     LaterVersionError,
     read_result,
     remove_leftovers,
@@ -18,7 +19,6 @@ from cmalight.bench.results import (
     write_atomically,
     write_result,
 )
-from cmalight.bench.training import Job, train, without_figures
 from tests.bench.common import own_data, spec
 
 
@@ -321,7 +321,7 @@ def test_a_real_result_survives_the_file(folder):
 
 
 def test_runs_of_a_changed_spec_can_be_told_apart():
-    from cmalight.bench.frames import _notes, _row
+    from cmalight.bench.store.frames import _notes, _row
 
     def content(lr):
         solver = {"solver": "adam", "name": "adam", "options": {"lr": lr}}

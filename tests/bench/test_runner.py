@@ -12,8 +12,9 @@ import time
 import pytest
 
 from cmalight import bench
-from cmalight.bench import board, driver, lock, results, runner, supervise
-from cmalight.bench.lock import acquired, owner_alive
+from cmalight.bench.running import board, driver, runner, supervise
+from cmalight.bench.store import lock, results
+from cmalight.bench.store.lock import acquired, owner_alive
 from tests.bench.common import ENVIRONMENT, contents, finished, has_ended, spec, start, toml, trainers
 from tests.helpers import wait_for
 

@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 from cmalight.bench import PRESETS, Narrowing, Network, Solver, Spec, SpecError, narrowed, plan, read_spec
-from cmalight.data.registry import DataError, dataset_info
+from cmalight.datasets import DataError, dataset_info
 from cmalight.models.paper import PAPER_NETWORKS
 from tests.bench.common import own_data, spec, toml
-from tests.registry.server import serving
+from tests.datasets.server import serving
 
 
 @pytest.mark.parametrize(

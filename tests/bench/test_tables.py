@@ -6,7 +6,16 @@ import math
 
 import pytest
 
-from cmalight.bench.tables import Column, Table, latex_text, markdown_text, shown, to_csv, to_latex, to_markdown
+from cmalight.bench.analysis.tables import (
+    Column,
+    Table,
+    latex_text,
+    markdown_text,
+    shown,
+    to_csv,
+    to_latex,
+    to_markdown,
+)
 
 NASTY = "<script>alert(1)</script> | a_b & 50% $x$ #1 {y} ~ ^ \\ `c` *d* [e]"
 

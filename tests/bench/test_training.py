@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from cmalight.bench import plan
-from cmalight.bench.measuring import Measuring
-from cmalight.bench.solvers import SOLVERS
-from cmalight.bench.training import Job, train
+from cmalight.bench.running.measuring import Measuring
+from cmalight.bench.running.one_run import Job, train
+from cmalight.bench.spec.solvers import SOLVERS
 from tests.bench.common import spec
 from tests.bench.solvers import Witness
 
@@ -110,7 +110,7 @@ def test_the_loss_is_measured_at_the_start_at_the_end_and_after_every_nth_epoch(
 
 
 def test_the_loss_is_that_of_the_whole_training_part():
-    from cmalight.data.registry import load_dataset
+    from cmalight.datasets import load_dataset
 
     (result,) = trained(spec(networks=[f"{MODULE}:Witness"], solvers=["sgd"], max_epochs=1))
     data = load_dataset("diabetes")
@@ -174,7 +174,7 @@ def test_a_run_reports_every_epoch():
 
 
 def test_a_users_solver_is_followed_by_a_process_of_its_own():
-    from cmalight.bench.supervise import _runs_own_code
+    from cmalight.bench.running.supervise import _runs_own_code
 
     def definition(solver, network="1x50"):
         return {"solver": {"solver": solver}, "network": {"network": network}}

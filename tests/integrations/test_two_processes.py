@@ -10,7 +10,7 @@ import torch
 
 from tests.integrations.lightning_modules import BOLD, QUIETLY, Regression, batches, fitted, flat
 
-pytest.importorskip("cmalight.distributed")
+pytest.importorskip("cmalight.parallel.ranks")
 ROOT = Path(__file__).parent.parent.parent
 pytestmark = [pytest.mark.slow, *QUIETLY]
 

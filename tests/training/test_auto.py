@@ -6,7 +6,7 @@ from torch import nn
 
 from cmalight import Controlled, fit
 from cmalight.models import paper_network
-from cmalight.training.solvers import make_optimizer
+from cmalight.training.optimizers import make_optimizer
 
 from ..helpers import MSE, copied_state, network, same_state, table
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from cmalight import Controlled, Objective, fit
-from cmalight.data.batches import TensorBatches
+from cmalight.evaluation.batches import TensorBatches
 
 from ..helpers import MSE, copied_state, network, same_state, table
 

@@ -11,28 +11,29 @@ bench.write_report("results")                        # what `cmalight bench repo
 
 from typing import TYPE_CHECKING, Any
 
-from cmalight.bench.driver import Summary
-from cmalight.bench.folder_status import Counts, status
-from cmalight.bench.frames import Results, load
-from cmalight.bench.lock import FolderInUseError
-from cmalight.bench.merging import MergeError, merge
-from cmalight.bench.planning import Narrowing, PlannedRun, narrowed, plan
-from cmalight.bench.results import ResultError
-from cmalight.bench.runner import run
-from cmalight.bench.spec import Network, Solver, Spec, SpecError
-from cmalight.bench.spec_files import PRESETS, read_spec
+from cmalight.bench.running.driver import Summary
+from cmalight.bench.running.folder_status import Counts, status
+from cmalight.bench.running.runner import run
+from cmalight.bench.spec.planning import Narrowing, PlannedRun, narrowed, plan
+from cmalight.bench.spec.spec_files import PRESETS, read_spec
+from cmalight.bench.spec.study import Network, Solver, Spec, SpecError
+from cmalight.bench.store.frames import Results, load
+from cmalight.bench.store.lock import FolderInUseError
+from cmalight.bench.store.merging import MergeError, merge
+from cmalight.bench.store.results import ResultError
 
 if TYPE_CHECKING:
-    from cmalight.bench.costs import Traces, solution_costs, traces
-    from cmalight.bench.profiles import data_profile, pairwise_wins, performance_profile, profile_area, ratios
+    from cmalight.bench.analysis.costs import Traces, solution_costs, traces
+    from cmalight.bench.analysis.profiles import data_profile, pairwise_wins, performance_profile, profile_area, ratios
     from cmalight.bench.report import write_report
 
 # What looks at results is imported when it is asked for: a worker that only trains does not wait for it.
 _LATER = {
     **dict.fromkeys(
-        ("data_profile", "pairwise_wins", "performance_profile", "profile_area", "ratios"), "cmalight.bench.profiles"
+        ("data_profile", "pairwise_wins", "performance_profile", "profile_area", "ratios"),
+        "cmalight.bench.analysis.profiles",
     ),
-    **dict.fromkeys(("Traces", "solution_costs", "traces"), "cmalight.bench.costs"),
+    **dict.fromkeys(("Traces", "solution_costs", "traces"), "cmalight.bench.analysis.costs"),
     "write_report": "cmalight.bench.report",
 }
 

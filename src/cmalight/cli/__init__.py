@@ -9,7 +9,7 @@ import click
 
 from cmalight import __version__
 from cmalight.cli.errors import one_line_errors
-from cmalight.names import unknown_name
+from cmalight.errors import unknown_name
 
 
 @dataclass(frozen=True)

@@ -98,9 +98,9 @@ def merge(folders: tuple[Path, ...], out: Path) -> None:
 
 
 def _plan(spec: Spec, runs: list[PlannedRun], workers: int | None, out: Path | None) -> Iterator[str]:
-    from cmalight.bench.board import duration
-    from cmalight.bench.executors import default_workers
-    from cmalight.bench.results import result_path
+    from cmalight.bench.running.board import duration
+    from cmalight.bench.running.executors import default_workers
+    from cmalight.bench.store.results import result_path
 
     cells = list(dict.fromkeys(run.cell for run in runs))
     for dataset, network, seed in cells:
@@ -135,7 +135,7 @@ def what_is_missing(summary: Summary) -> str:
 
 
 def _status(counts: Counts) -> Iterator[str]:
-    from cmalight.bench.board import duration
+    from cmalight.bench.running.board import duration
 
     failures = {name: count for name, count in sorted(counts.recorded.items()) if name != "done"}
     yield f"done     {counts.recorded.get('done', 0)}"

@@ -10,7 +10,7 @@ import click
 from cmalight.cli.errors import KnownVerbs
 
 if TYPE_CHECKING:
-    from cmalight.data.registry import Entry
+    from cmalight.datasets import Entry
 
 
 @click.group(cls=KnownVerbs)
@@ -21,7 +21,7 @@ def datasets() -> None:
 @datasets.command("list")
 def list_datasets() -> None:
     """A table: name, task, P (training rows), d, and where the data is now."""
-    from cmalight.data import registry
+    from cmalight import datasets as registry
 
     rows = [
         (entry.name, entry.task, _number(entry.training_rows), _number(entry.d), registry.where(entry))
@@ -34,7 +34,7 @@ def list_datasets() -> None:
 @click.argument("name", required=False)
 def info(name: str | None) -> None:
     """What is known of the data set NAME: origin, licence, encoding, size, files."""
-    from cmalight.data import registry
+    from cmalight import datasets as registry
 
     entry = registry.dataset_info(_given(name, "info"))
     facts = _facts(entry, registry.where(entry))
@@ -45,7 +45,7 @@ def info(name: str | None) -> None:
 @click.argument("name", required=False)
 def fetch(name: str | None) -> None:
     """Bring the data set NAME here: download what is missing, verify it, parse it."""
-    from cmalight.data import registry
+    from cmalight import datasets as registry
 
     entry = registry.dataset_info(_given(name, "fetch"))
     paths = registry.fetch(_given(name, "fetch"))

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
-from cmalight.names import unknown_name
+from cmalight.errors import unknown_name
 
 WRONG_USE = 2
 INTERRUPTED = 130

@@ -40,7 +40,7 @@ def predict(
     """
     show_messages(quiet=False)
     how = reading(delimiter, decimal, missing)
-    from cmalight.training.tabular import predict_table
+    from cmalight.tabular.run import predict_table
 
     predictions = predict_table(model, file, drop=drop, reading=how, unknown=unknown, out=out)
     if out is None:

@@ -26,7 +26,7 @@ def reading_options(function: Function) -> Function:
 
 
 def reading(delimiter: str | None, decimal: str, missing: tuple[str, ...]) -> Any:
-    from cmalight.data.table import Reading
+    from cmalight.tables.reading import Reading
 
     if delimiter is not None:
         delimiter = {"tab": "\t", "\\t": "\t"}.get(delimiter, delimiter)
@@ -95,7 +95,7 @@ def train(
     """
     show_messages(quiet=quiet)
     how = reading(delimiter, decimal, missing)
-    from cmalight.training.tabular import Outputs, TableChoices, train_on_table
+    from cmalight.tabular.run import Outputs, TableChoices, train_on_table
 
     result = train_on_table(
         source,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from cmalight.counting import batch_size
+from cmalight.evaluation.counting import batch_size
 from cmalight.optim import IG, Epoch, EpochReport
 from cmalight.optim.base import EpochOptimizer
 

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from cmalight.objective import Objective, private_iteration
+from cmalight.evaluation.objective import Objective, private_iteration
 
 ModuleForward = Callable[[Any, Any], tuple[Tensor, Any]]
 Count = Callable[[Any], float]

@@ -25,10 +25,10 @@ try:
 except ImportError as error:
     raise ImportError('The estimators need scikit-learn 1.6 or newer: pip install "cmalight[sklearn]"') from error
 
-from cmalight.data.batches import Order, TensorBatches
+from cmalight.evaluation.batches import Order, TensorBatches
+from cmalight.evaluation.objective import Objective
 from cmalight.models.layered import ACTIVATIONS
 from cmalight.models.spec import check_choice, check_flag
-from cmalight.objective import Objective
 from cmalight.training.fitting import FitResult, fit
 from cmalight.training.history import EpochRecord, History
 from cmalight.training.stopping import Status

@@ -15,18 +15,18 @@ from torch._compile import _disable_dynamo
 from torch.optim.optimizer import Optimizer, ParamsT, _device_dtype_check_for_fused
 from torch.optim.sgd import sgd
 
-from cmalight import control
-from cmalight.distributed import Ranks, ranks_for
-from cmalight.norms import sum_of_squares
+from cmalight.evaluation.norms import sum_of_squares
 from cmalight.optim.arguments import check_lr, check_not_negative, refuse_maximize
 from cmalight.optim.epoch import Epoch
 from cmalight.optim.inner_state import InnerState
-from cmalight.optim.ranks import refuse_outer_join, require_same_state
 from cmalight.optim.report import EpochReport
 from cmalight.optim.rules import Rule, as_state
+from cmalight.optim.settling import refuse_outer_join, require_same_state
 from cmalight.optim.wrappers import teach_wrappers
-from cmalight.sharded import local
-from cmalight.tolerant import Watch
+from cmalight.parallel.ranks import Ranks, ranks_for
+from cmalight.parallel.shards import local
+from cmalight.rules import paper
+from cmalight.rules.tolerant import Watch
 
 logger = logging.getLogger("cmalight")
 
@@ -237,7 +237,7 @@ class EpochOptimizer(Optimizer):
         """By what an epoch is judged."""
         raise NotImplementedError
 
-    def _decide(self, inner: control.InnerCycle, known: control.Known, epoch: Epoch) -> control.Decision:
+    def _decide(self, inner: paper.InnerCycle, known: paper.Known, epoch: Epoch) -> paper.Decision:
         """What the epoch leads to; `epoch._f_start()` and `epoch._f_at(alpha)` evaluate the objective."""
         return self._rule().decide(inner, known, epoch)
 
@@ -251,7 +251,7 @@ class EpochOptimizer(Optimizer):
         logger.warning("A loss was negative, so half an epoch says nothing of the rest: epochs are not rejected early.")
         self._control["negative_loss_seen"] = 1
 
-    def _begin(self, objective: Any, model: nn.Module | None, ranks: Ranks) -> tuple[float, control.Known]:
+    def _begin(self, objective: Any, model: nn.Module | None, ranks: Ranks) -> tuple[float, paper.Known]:
         """Everything that may fail comes first, so that an epoch that cannot begin changes nothing."""
         if self._epoch is not None:
             raise RuntimeError("An epoch is under way already: leave its `with` block before you begin another")
@@ -281,10 +281,10 @@ class EpochOptimizer(Optimizer):
             f_current = None  # somebody changed the function, or the weights, between the epochs
         # What is saved or copied in mid-epoch has other weights than w^k.
         self._control["f_current"] = UNKNOWN
-        return self._zeta(), control.Known(self._control["f_0"], self._control["phi"], f_current)
+        return self._zeta(), paper.Known(self._control["f_0"], self._control["phi"], f_current)
 
     def _evaluate_start(self, objective: Any, ranks: Ranks) -> float:
-        f_0 = self._evaluate(objective, ranks)
+        f_0 = self._evaluate(objective, ranks)  # line 3
         if f_0 == UNKNOWN:
             raise ValueError(
                 "The objective is not finite at the starting weights, so there is nothing to improve on: "
@@ -308,7 +308,7 @@ class EpochOptimizer(Optimizer):
         )
         self._circumstances = self._describe_circumstances(getattr(objective, "model", None))
 
-    def _commit(self, inner: control.InnerCycle, decision: control.Decision, *, samples: float) -> EpochReport:
+    def _commit(self, inner: paper.InnerCycle, decision: paper.Decision, *, samples: float) -> EpochReport:
         """Write the decision down; nothing here can fail."""
         for group in self.param_groups:
             group["lr"] *= decision.zeta_factor
@@ -342,7 +342,7 @@ class EpochOptimizer(Optimizer):
 
     def _warn_if_stalled(self) -> None:
         state = self._control
-        if state["stall_reported"] or not control.has_stalled(
+        if state["stall_reported"] or not paper.has_stalled(
             zeta=self._zeta(),
             zeta_0=state["zeta_0"],
             rounding=torch.finfo(self._parameters()[0].dtype).eps,

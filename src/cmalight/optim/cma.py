@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from torch.optim.optimizer import ParamsT
 
-from cmalight import control, linesearch
 from cmalight.optim.epoch import Epoch
 from cmalight.optim.rules import constants, search_arguments
 from cmalight.optim.watchdog import WatchdogOptimizer
+from cmalight.rules import linesearch, paper
 
 
 class CMA(WatchdogOptimizer):
@@ -47,12 +47,12 @@ class CMA(WatchdogOptimizer):
             maximize=maximize,
         )
 
-    def _decide(self, inner: control.InnerCycle, known: control.Known, epoch: Epoch) -> control.Decision:
+    def _decide(self, inner: paper.InnerCycle, known: paper.Known, epoch: Epoch) -> paper.Decision:
         if not inner.is_finite:
-            return control.diverged(known, constants(self._control))
+            return paper.diverged(known, constants(self._control))
         f_end = epoch._f_at(inner.zeta)
         f_start = epoch._f_start()
-        return control.cma(
+        return paper.cma(
             inner,
             replace(known, f_current=f_start),
             constants(self._control),

@@ -9,7 +9,7 @@ from torch.optim.optimizer import ParamsT
 from cmalight.optim.arguments import check_choice
 from cmalight.optim.rules import PaperRule, Rule, TolerantRule
 from cmalight.optim.watchdog import WatchdogOptimizer
-from cmalight.tolerant import DEFAULTS
+from cmalight.rules.tolerant import DEFAULTS
 
 
 class CMALight(WatchdogOptimizer):

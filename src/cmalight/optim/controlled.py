@@ -10,8 +10,6 @@ from typing import Any, Literal
 import torch
 from torch.optim.optimizer import Optimizer
 
-from cmalight import control
-from cmalight.distributed import Ranks
 from cmalight.optim.arguments import (
     check_choice,
     check_fraction,
@@ -24,7 +22,9 @@ from cmalight.optim.base import UNKNOWN, EpochOptimizer
 from cmalight.optim.inner_state import InnerState
 from cmalight.optim.report import EpochReport
 from cmalight.optim.rules import PaperRule, Rule, TolerantRule
-from cmalight.tolerant import DEFAULTS
+from cmalight.parallel.ranks import Ranks
+from cmalight.rules import paper
+from cmalight.rules.tolerant import DEFAULTS
 
 _RULES = ("tolerant", "light", "certified")
 # What the control keeps in the first group, beside its state; all else there is the base's.
@@ -255,7 +255,7 @@ class Controlled(EpochOptimizer):
             return TolerantRule(state)
         return PaperRule(state, certified=state["rule"] == "certified")
 
-    def _begin(self, objective: Any, model: torch.nn.Module | None, ranks: Ranks) -> tuple[float, control.Known]:
+    def _begin(self, objective: Any, model: torch.nn.Module | None, ranks: Ranks) -> tuple[float, paper.Known]:
         if self.param_groups is not self.base.param_groups:  # somebody loaded a state into the base itself
             self._attach(self.base)
             self._complete_state()
@@ -266,7 +266,7 @@ class Controlled(EpochOptimizer):
             state.update({"safeguarded": 1, "probed": 1})
         return begun
 
-    def _commit(self, inner: control.InnerCycle, decision: control.Decision, *, samples: float) -> EpochReport:
+    def _commit(self, inner: paper.InnerCycle, decision: paper.Decision, *, samples: float) -> EpochReport:
         report = super()._commit(inner, decision, samples=samples)
         state = self._control
         state["largest_lr"] = max(state["largest_lr"], inner.zeta)

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
-from cmalight import control
-from cmalight.counting import batch_size
-from cmalight.distributed import Rows, ranks_for
-from cmalight.optim.accumulate import BatchCounts, Gathered, LossSum
+from cmalight.evaluation.counting import batch_size
+from cmalight.evaluation.randomness import sources
+from cmalight.evaluation.snapshot import Snapshot
 from cmalight.optim.probe import Probe, first_batches
-from cmalight.optim.ranks import GradientWeights, Totals
 from cmalight.optim.report import EpochReport
-from cmalight.randomness import sources
-from cmalight.snapshot import Snapshot
+from cmalight.optim.settling import GradientWeights, Totals
+from cmalight.optim.tally import BatchCounts, Gathered, LossSum
+from cmalight.parallel.ranks import Rows, ranks_for
+from cmalight.rules import paper
 
 if TYPE_CHECKING:
     from cmalight.optim.base import EpochOptimizer
@@ -259,7 +259,7 @@ class Epoch:
                 totals = self._totals()
                 samples, (inner, decision) = totals.samples, self._decision(totals)
             if decision.alpha:
-                self._snapshot.move(decision.alpha / self._zeta)
+                self._snapshot.move(decision.alpha / self._zeta)  # line 20
             else:
                 self._go_back()
         except BaseException:
@@ -290,11 +290,11 @@ class Epoch:
             )
         return totals
 
-    def _decision(self, totals: Totals) -> tuple[control.InnerCycle, control.Decision]:
+    def _decision(self, totals: Totals) -> tuple[paper.InnerCycle, paper.Decision]:
         if not totals.samples:
             logger.warning("The epoch was left while step sizes were tried: it says nothing, and the weights stay.")
-            return control.InnerCycle(self._zeta, math.nan, 0.0, math.nan), control.no_step(self._known)
-        inner = control.InnerCycle(
+            return paper.InnerCycle(self._zeta, math.nan, 0.0, math.nan), paper.no_step(self._known)
+        inner = paper.InnerCycle(  # line 5
             zeta=self._zeta,
             f_tilde=_finite_or_inf(totals.loss / totals.samples),
             direction_norm=totals.displacement / self._zeta,
@@ -307,7 +307,7 @@ class Epoch:
                     "step(), not that of another optimizer or of the one inside it. The epoch was undone."
                 )
             logger.warning("No step() was taken in this epoch, so it says nothing: lr and weights stay as they are.")
-            return inner, control.no_step(self._known)
+            return inner, paper.no_step(self._known)
         return inner, self._optimizer._decide(inner, self._known, self)
 
     def _displacement_norm(self) -> float:
@@ -378,11 +378,11 @@ class Epoch:
         finally:
             self._snapshot.move(1.0)
             self._snapshot.release_tentative()
-        self._known = control.Known(self._known.f_0, self._known.phi, f_start)
+        self._known = paper.Known(self._known.f_0, self._known.phi, f_start)
         return f_start
 
-    def _early_decision(self) -> tuple[control.InnerCycle, control.Decision]:
-        inner = control.InnerCycle(self._zeta, _finite_or_inf(self._lower_bound), math.nan, math.nan)
+    def _early_decision(self) -> tuple[paper.InnerCycle, paper.Decision]:
+        inner = paper.InnerCycle(self._zeta, _finite_or_inf(self._lower_bound), math.nan, math.nan)
         return inner, self._optimizer._rule().decide_early(inner, self._known)
 
     def _take_step(self, found_inf: Tensor | None) -> float | None:

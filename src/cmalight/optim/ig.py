@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 from torch import nn
 from torch.optim.optimizer import ParamsT
 
-from cmalight import control
 from cmalight.optim.arguments import check_fraction, check_lr, check_not_negative
 from cmalight.optim.base import UNKNOWN, EpochOptimizer
 from cmalight.optim.epoch import Epoch
+from cmalight.rules import paper
 
 
 class IG(EpochOptimizer):
@@ -61,8 +61,8 @@ class IG(EpochOptimizer):
             self._require_objective(objective)
         return Epoch(self, objective, model, process_group)
 
-    def _decide(self, inner: control.InnerCycle, known: control.Known, _: Epoch) -> control.Decision:
-        decision = control.ig(inner, known, decay=self._control["decay"])
+    def _decide(self, inner: paper.InnerCycle, known: paper.Known, _: Epoch) -> paper.Decision:
+        decision = paper.ig(inner, known, decay=self._control["decay"])
         return decision if known.f_0 != UNKNOWN else replace(decision, phi=math.nan)
 
     def _warn_if_stalled(self) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from cmalight import stepsize
-from cmalight.optim.accumulate import BatchCounts, LossSum
+from cmalight.optim.tally import BatchCounts, LossSum
+from cmalight.rules import stepsize
 
 # How many batches a trial takes, fewer where an epoch has fewer; and the memory they may be kept in.
 _MOST_BATCHES, _LEAST_BATCHES = 12, 4

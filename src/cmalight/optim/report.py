@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cmalight.control import Outcome
+from cmalight.rules.paper import Outcome
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import asdict, fields
 from typing import Any, Protocol
 
-from cmalight import control, linesearch
-from cmalight.tolerant import Tolerance, Watch, highest_accepted, highest_certifiable, tolerant, undone
+from cmalight.rules import linesearch, paper
+from cmalight.rules.tolerant import Tolerance, Watch, highest_accepted, highest_certifiable, tolerant, undone
 
 State = dict[str, Any]
 
@@ -21,19 +21,19 @@ class Evaluations(Protocol):
 
 
 class Rule(Protocol):
-    def decide(self, inner: control.InnerCycle, known: control.Known, epoch: Evaluations) -> control.Decision: ...
+    def decide(self, inner: paper.InnerCycle, known: paper.Known, epoch: Evaluations) -> paper.Decision: ...
 
-    def decide_early(self, inner: control.InnerCycle, known: control.Known) -> control.Decision:
+    def decide_early(self, inner: paper.InnerCycle, known: paper.Known) -> paper.Decision:
         """What an epoch leads to that was ended early; `inner.f_tilde` is then a lower bound."""
         ...
 
     def can_reject_early(self) -> bool: ...
 
-    def doubtful_above(self, known: control.Known) -> float:
+    def doubtful_above(self, known: paper.Known) -> float:
         """Up to here a lower bound of f̃ cannot make the epoch lost."""
         ...
 
-    def is_lost(self, lower_bound: float, known: control.Known, f_start: Callable[[], float]) -> bool: ...
+    def is_lost(self, lower_bound: float, known: paper.Known, f_start: Callable[[], float]) -> bool: ...
 
 
 class PaperRule:
@@ -43,7 +43,7 @@ class PaperRule:
         self._state = state
         self._certified = certified
 
-    def decide(self, inner: control.InnerCycle, known: control.Known, epoch: Evaluations) -> control.Decision:
+    def decide(self, inner: paper.InnerCycle, known: paper.Known, epoch: Evaluations) -> paper.Decision:
         def search() -> linesearch.SearchResult:
             f_start = epoch._f_start()
             arguments = search_arguments(self._state, inner)
@@ -51,20 +51,20 @@ class PaperRule:
                 return linesearch.edfl_certified(epoch._f_at, f_start=f_start, **arguments)
             return linesearch.edfl_light(epoch._f_at, f_start=f_start, f_tilde=inner.f_tilde, **arguments)
 
-        return control.cmalight(inner, known, constants(self._state), certified=self._certified, search=search)
+        return paper.cmalight(inner, known, constants(self._state), certified=self._certified, search=search)
 
-    def decide_early(self, inner: control.InnerCycle, known: control.Known) -> control.Decision:
+    def decide_early(self, inner: paper.InnerCycle, known: paper.Known) -> paper.Decision:
         if known.f_current is None or not math.isfinite(inner.f_tilde):
-            return control.diverged(known, constants(self._state))
-        return control.rejected_early(known.f_current, known, constants(self._state))
+            return paper.diverged(known, constants(self._state))
+        return paper.rejected_early(known.f_current, known, constants(self._state))
 
     def can_reject_early(self) -> bool:
         return not self._certified  # a certified search may still succeed
 
-    def doubtful_above(self, known: control.Known) -> float:
+    def doubtful_above(self, known: paper.Known) -> float:
         return known.f_0
 
-    def is_lost(self, lower_bound: float, known: control.Known, f_start: Callable[[], float]) -> bool:
+    def is_lost(self, lower_bound: float, known: paper.Known, f_start: Callable[[], float]) -> bool:
         return lower_bound > self.doubtful_above(known) and lower_bound > f_start()
 
 
@@ -74,7 +74,7 @@ class TolerantRule:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def decide(self, inner: control.InnerCycle, known: control.Known, epoch: Evaluations) -> control.Decision:
+    def decide(self, inner: paper.InnerCycle, known: paper.Known, epoch: Evaluations) -> paper.Decision:
         decision, watch = tolerant(
             inner,
             known,
@@ -86,7 +86,7 @@ class TolerantRule:
         self._remember(watch)
         return decision
 
-    def decide_early(self, inner: control.InnerCycle, known: control.Known) -> control.Decision:
+    def decide_early(self, inner: paper.InnerCycle, known: paper.Known) -> paper.Decision:
         decision, watch = undone(inner, known, self._watch(), self._constants())
         self._remember(watch)
         return decision
@@ -94,11 +94,11 @@ class TolerantRule:
     def can_reject_early(self) -> bool:
         return True
 
-    def doubtful_above(self, known: control.Known) -> float:
+    def doubtful_above(self, known: paper.Known) -> float:
         watch = self._watch()
         return max(highest_accepted(known, watch, self._constants()), highest_certifiable(known, watch))
 
-    def is_lost(self, lower_bound: float, known: control.Known, _: Callable[[], float]) -> bool:
+    def is_lost(self, lower_bound: float, known: paper.Known, _: Callable[[], float]) -> bool:
         return lower_bound > self.doubtful_above(known)
 
     def _constants(self) -> Tolerance:
@@ -124,11 +124,11 @@ def as_state(watch: Watch) -> State:
     return asdict(watch)
 
 
-def constants(state: State) -> control.Constants:
-    return control.Constants(theta=state["theta"], tau=state["tau"], gamma=state["gamma"])
+def constants(state: State) -> paper.Constants:
+    return paper.Constants(theta=state["theta"], tau=state["tau"], gamma=state["gamma"])
 
 
-def search_arguments(state: State, inner: control.InnerCycle) -> dict[str, Any]:
+def search_arguments(state: State, inner: paper.InnerCycle) -> dict[str, Any]:
     return {
         "zeta": inner.zeta,
         "slope": state["gamma"] * inner.direction_norm * inner.direction_norm / inner.batches,

@@ -32,7 +32,7 @@ class WatchdogOptimizer(EpochOptimizer):
         **settings: Any,
     ) -> None:
         check_lr(lr)
-        check_fraction("theta", theta)
+        check_fraction("theta", theta)  # line 1
         check_positive("tau", tau)
         check_fraction("gamma", gamma)
         check_fraction("delta", delta)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from cmalight.outputs import sync_folder
+from cmalight.files import sync_folder
 from cmalight.sealed import DamagedError, SealError, VersionError, seal, unseal
 
 KIND = "cmalight-checkpoint"

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cmalight.counting import batch_size, sample_count
-from cmalight.data.batches import Order, TensorBatches
-from cmalight.undisturbed import undisturbed
+from cmalight.evaluation.batches import Order, TensorBatches
+from cmalight.evaluation.counting import batch_size, sample_count
+from cmalight.evaluation.undisturbed import undisturbed
 
 logger = logging.getLogger("cmalight")
 

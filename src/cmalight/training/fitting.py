@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from cmalight.data.batches import Order
-from cmalight.training.engine.chosen import EngineName
+from cmalight.compiled.engine import EngineName
+from cmalight.evaluation.batches import Order
 from cmalight.training.history import History
 from cmalight.training.multistart import ManyStarts, Start
 from cmalight.training.run import Run, Settings

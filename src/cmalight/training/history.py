@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cmalight.outputs import write_all
+from cmalight.files import write_all
 
 if TYPE_CHECKING:
     import pandas

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from cmalight.optim.accumulate import LossSum
+from cmalight.compiled.layout import CannotCompile
+from cmalight.evaluation.shapes import refuse_broadcast
 from cmalight.optim.base import EpochOptimizer
 from cmalight.optim.epoch import Epoch
 from cmalight.optim.report import EpochReport
-from cmalight.shapes import refuse_broadcast
-from cmalight.training.engine.flat import CannotCompile
+from cmalight.optim.tally import LossSum
 from cmalight.training.feed import to_device
 from cmalight.training.stopping import StopTraining
 

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cmalight.counting import sample_count
-from cmalight.data.batches import TensorBatches
-from cmalight.merging import merged
+from cmalight.evaluation.batches import TensorBatches
+from cmalight.evaluation.counting import sample_count
+from cmalight.evaluation.merging import merged
+from cmalight.evaluation.undisturbed import undisturbed
 from cmalight.training.feed import to_device
 from cmalight.training.metrics import make_metrics
-from cmalight.undisturbed import undisturbed
 
 
 @torch.no_grad()

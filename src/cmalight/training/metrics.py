@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from cmalight.names import unknown_name
+from cmalight.errors import unknown_name
 
 
 class Metric(Protocol):

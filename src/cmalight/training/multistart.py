@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from cmalight.compiled.checks import check
+from cmalight.compiled.layout import CannotCompile
+from cmalight.compiled.several_starts import ManyStartsEngine
 from cmalight.optim import IG
 from cmalight.optim.base import UNKNOWN, EpochOptimizer
 from cmalight.optim.epoch import Epoch
 from cmalight.training.best import get_state, put_state
-from cmalight.training.engine.checks import check
-from cmalight.training.engine.flat import CannotCompile
-from cmalight.training.engine.many import ManyStartsEngine
 from cmalight.training.history import History
 from cmalight.training.loop import EpochFigures, largest_lr, plain_figures, watched_figures
 from cmalight.training.run import Run, Settings, own_randomness

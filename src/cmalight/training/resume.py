@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from cmalight.data.batches import TensorBatches
-from cmalight.randomness import sources
+from cmalight.evaluation.batches import TensorBatches
+from cmalight.evaluation.randomness import sources
 from cmalight.sealed import bytes_of
 from cmalight.training import checkpoint
 from cmalight.training.best import get_state, put_state

@@ -15,27 +15,27 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from cmalight.data.batches import Order
-from cmalight.distributed import is_distributed, ranks_of
-from cmalight.names import unknown_name
-from cmalight.objective import Objective
+from cmalight.compiled.engine import ChosenEngine, EngineName
+from cmalight.compiled.layout import CannotCompile
+from cmalight.errors import unknown_name
+from cmalight.evaluation.batches import Order
+from cmalight.evaluation.objective import Objective
+from cmalight.evaluation.randomness import sources
+from cmalight.files import check_outputs
 from cmalight.optim import IG
 from cmalight.optim.base import EpochOptimizer
-from cmalight.outputs import check_outputs
-from cmalight.randomness import sources
+from cmalight.parallel.ranks import is_distributed, ranks_of
 from cmalight.training.best import Best
 from cmalight.training.callbacks import Callback
 from cmalight.training.clock import TrainingClock
-from cmalight.training.engine.chosen import ChosenEngine, EngineName
-from cmalight.training.engine.flat import CannotCompile
 from cmalight.training.feed import counter, device_of, training_feed, validation_feed
 from cmalight.training.history import EpochRecord, History, HistoryFile
 from cmalight.training.loop import EpochFigures, Problem, plain_epoch, watched_epoch
 from cmalight.training.measure import measure
 from cmalight.training.metrics import make_metrics
+from cmalight.training.optimizers import make_optimizer, require_parameters_of
 from cmalight.training.progress import Display, Quiet, make_display
 from cmalight.training.resume import RunCheckpoints
-from cmalight.training.solvers import make_optimizer, require_parameters_of
 from cmalight.training.stopping import Interruptions, Status, Stop, StopRules, StopTraining
 
 

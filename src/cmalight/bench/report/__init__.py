@@ -11,11 +11,11 @@ import errno
 import os
 from pathlib import Path
 
+from cmalight.bench.analysis.tables import to_csv, to_latex, to_markdown
 from cmalight.bench.report.content import page_data, read_study, tables
 from cmalight.bench.report.figures import figure_files
 from cmalight.bench.report.page import page
-from cmalight.bench.tables import to_csv, to_latex, to_markdown
-from cmalight.outputs import write_all
+from cmalight.files import write_all
 
 __all__ = ["write_report"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cmalight.bench.costs import Traces
-from cmalight.bench.folder_status import read_calls
-from cmalight.bench.frames import RULES, Results
+from cmalight.bench.analysis.costs import Traces
+from cmalight.bench.running.folder_status import read_calls
+from cmalight.bench.store.frames import RULES, Results
 
 if TYPE_CHECKING:
     import pandas

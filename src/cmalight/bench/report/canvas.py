@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cmalight.bench.curves import Value
+from cmalight.bench.analysis.curves import Value
 from cmalight.bench.report.styles import Style
 
 if TYPE_CHECKING:

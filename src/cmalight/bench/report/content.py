@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cmalight import __version__
-from cmalight.bench import summaries
-from cmalight.bench.costs import EVALUATION_IN_EPOCHS, MEASURES, Traces, traces
-from cmalight.bench.curves import AXES, VALUES, Bundles, fractions
-from cmalight.bench.frames import Results, load
-from cmalight.bench.profiles import AREA_LIMIT, LEVEL, RESAMPLES
+from cmalight.bench.analysis import summaries
+from cmalight.bench.analysis.costs import EVALUATION_IN_EPOCHS, MEASURES, Traces, traces
+from cmalight.bench.analysis.curves import AXES, VALUES, Bundles, fractions
+from cmalight.bench.analysis.profiles import AREA_LIMIT, LEVEL, RESAMPLES
+from cmalight.bench.analysis.sizes import is_image_set, size_groups
+from cmalight.bench.analysis.tables import Table
 from cmalight.bench.report import about
 from cmalight.bench.report.packing import drawn, packed, plain_number
 from cmalight.bench.report.solving import solving_data
 from cmalight.bench.report.strips import outcome_legend, strip_data
 from cmalight.bench.report.styles import styles
-from cmalight.bench.sizes import is_image_set, size_groups
-from cmalight.bench.tables import Table
+from cmalight.bench.store.frames import Results, load
 
 if TYPE_CHECKING:
     import pandas

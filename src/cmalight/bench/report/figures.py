@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cmalight.bench.curves import Axis, Bundles, Value, fractions
-from cmalight.bench.profiles import data_profile, performance_profile, profile_area
+from cmalight.bench.analysis.curves import Axis, Bundles, Value, fractions
+from cmalight.bench.analysis.profiles import data_profile, performance_profile, profile_area
+from cmalight.bench.analysis.summaries import PAPER_TAUS, tau_text
 from cmalight.bench.report.canvas import (
     LOOK,
     grid,
@@ -26,7 +27,6 @@ from cmalight.bench.report.canvas import (
 from cmalight.bench.report.content import Study, box_data
 from cmalight.bench.report.strips import outcome_legend, strips
 from cmalight.bench.report.styles import styles
-from cmalight.bench.summaries import PAPER_TAUS, tau_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cmalight.bench.costs import Traces, slices_by_key, starts
+from cmalight.bench.analysis.costs import Traces, slices_by_key, starts
 from cmalight.bench.report.packing import packed
 
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cmalight.bench.costs import slices_by_key
+from cmalight.bench.analysis.costs import slices_by_key
+from cmalight.bench.analysis.summaries import UNCONTROLLED
 from cmalight.bench.report.packing import drawn, packed
 from cmalight.bench.report.styles import OUTCOMES, UNKNOWN
-from cmalight.bench.summaries import UNCONTROLLED
-from cmalight.control import Outcome
+from cmalight.rules.paper import Outcome
 
 if TYPE_CHECKING:
     import pandas

@@ -1,0 +1,1 @@
+"""What results say: costs, profiles, curves, tables. Pure functions on frames."""

@@ -1,0 +1,172 @@
+"""The tables of a report: what each solver reached on each data set and network, and over all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cmalight.bench.analysis.costs import Traces, solution_costs
+from cmalight.bench.analysis.profiles import pairwise_wins, profile_area
+from cmalight.bench.analysis.tables import Column, Table
+
+if TYPE_CHECKING:
+    import pandas
+
+Costs = Mapping[float, "pandas.DataFrame"]
+PAPER_TAUS = (1e-1, 1e-2, 1e-4)
+UNCONTROLLED = "uncontrolled"
+# The outcomes with which the tentative point stands: line 7, and lines 35 to 39 of the tolerant rule.
+ACCEPTED = ("accepted", "new_best", "tolerated", "stagnated", "certified")
+_NO_CONTROL = (UNCONTROLLED, "no_step")
+
+
+def control_figures(runs: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.DataFrame:
+    """By key: `per_epoch`, full evaluations per epoch, and `acceptance`, the share of epochs whose end point stands.
+
+    NaN for runs without a control; those of the first evaluation, f(w0), are among the evaluations.
+    """
+    import pandas
+
+    outcome = epochs["outcome"].astype("object")
+    flags = pandas.DataFrame(
+        {
+            "key": epochs["key"].astype("object"),
+            "accepted": outcome.isin(ACCEPTED).astype("float64"),
+            "controlled": (outcome.notna() & ~outcome.isin(_NO_CONTROL)).astype("float64"),
+        }
+    )
+    shares = flags.groupby("key")[["accepted", "controlled"]].mean().reindex(runs["key"])
+    controlled = shares["controlled"].to_numpy() > 0
+    count, spent = (runs[name].astype("float64").to_numpy() for name in ("epochs", "evaluations"))
+    per_epoch = np.divide(spent, count, out=np.full(len(runs), np.nan), where=controlled & (count > 0))
+    acceptance = np.where(controlled, shares["accepted"].to_numpy(), np.nan)
+    columns = {"per_epoch": per_epoch, "acceptance": acceptance}
+    figures: pandas.DataFrame = pandas.DataFrame(columns, index=runs["key"].to_numpy())
+    return figures
+
+
+def tau_text(tau: float) -> str:
+    return f"{tau:g}" if tau >= 1e-3 else f"{tau:.2g}"
+
+
+def costs_at(traces: Traces, taus: Sequence[float] = PAPER_TAUS) -> Costs:
+    """Training seconds to each tau, NaN where a problem has no result of a solver: what the tables below take."""
+    return {tau: solution_costs(traces, tau, complete=False) for tau in taus}
+
+
+def problem_table(traces: Traces, figures: pandas.DataFrame, of_tau: Costs) -> Table:
+    """A row a data set, network and solver; medians over the seeds."""
+    taus = list(of_tau)
+    costs = [_by_key(traces, table) for table in of_tau.values()]
+    runs = traces.runs
+    done = runs["status"] == "done"
+    final, best = (runs[name].where(done).astype("float64").to_numpy() for name in ("final_loss", "best_loss"))
+    medians = [final, *(runs["key"].map(cost).to_numpy(dtype=np.float64) for cost in costs)]
+    medians += [runs["key"].map(figures[name]).to_numpy(dtype=np.float64) for name in ("per_epoch", "acceptance")]
+    statuses = runs["status"].to_numpy(dtype=object)
+    order = {name: place for place, name in enumerate(traces.labels.solvers)}
+    rows: list[tuple[Any, ...]] = []
+    found: dict[Any, Any] = dict(runs.groupby(["dataset", "net", "variant", "label"]).indices)
+    for (dataset, net, variant, label), places in found.items():
+        loss, *others = (_median(column[places]) for column in medians)
+        lowest = float(np.fmin.reduce(best[places]))
+        rows.append((str(dataset), f"{net}{variant}", str(label), loss, lowest, *others, status_text(statuses[places])))
+    rows.sort(key=lambda cells: (cells[0], cells[1], order[cells[2]]))
+    columns = (
+        Column("data set", is_text=True),
+        Column("network", is_text=True),
+        Column("solver", is_text=True),
+        Column("final loss", best="low"),
+        Column("best loss", best="low"),
+        *(Column(f"s to τ={tau_text(tau)}", best="low") for tau in taus),
+        Column("evaluations per epoch", best="low"),
+        Column("acceptance rate"),
+        Column("runs", is_text=True),
+    )
+    caption = "Medians over the seeds (best loss: over seeds and epochs). never: more than half of the runs did not."
+    return Table("results", caption, columns, tuple(rows), group=2)
+
+
+def solver_table(traces: Traces, figures: pandas.DataFrame, of_tau: Costs) -> Table:
+    """A row a solver, over all problems that all solvers have a result of."""
+    taus = list(of_tau)
+    costs = [table.dropna() for table in of_tau.values()]
+    rows: list[tuple[Any, ...]] = []
+    for label in traces.labels.solvers:
+        group = traces.runs[traces.runs["label"] == label]
+        rows.append(
+            (
+                label,
+                *(float(np.isfinite(cost[label]).mean()) if len(cost) else np.nan for cost in costs),
+                *(_median(cost[label]) for cost in costs),
+                _median(group["key"].map(figures["per_epoch"])),
+                _median(group["key"].map(figures["acceptance"])),
+                status_text(group["status"]),
+            )
+        )
+    columns = (
+        Column("solver", is_text=True),
+        *(Column(f"solved τ={tau_text(tau)}", best="high") for tau in taus),
+        *(Column(f"s to τ={tau_text(tau)}", best="low") for tau in taus),
+        Column("evaluations per epoch", best="low"),
+        Column("acceptance rate"),
+        Column("runs", is_text=True),
+    )
+    caption = f"Share of {len(costs[0])} problems solved, and medians over all of them."
+    return Table("solvers", caption, columns, tuple(rows))
+
+
+def area_table(of_tau: Costs, groups: Iterable[tuple[str, set[str]]]) -> Table:
+    """The area under the performance profiles by training time, group by group of problems."""
+    rows: list[tuple[Any, ...]] = []
+    for name, problems in groups:
+        for tau, costs in of_tau.items():
+            areas = profile_area(costs[costs.index.isin(problems)].dropna())
+            rows += [(name, tau_text(tau), label, *map(float, cells)) for label, *cells in areas.itertuples()]
+    columns = (
+        Column("problems", is_text=True),
+        Column("τ", is_text=True),
+        Column("solver", is_text=True),
+        Column("area", best="high"),
+        Column("low"),
+        Column("high"),
+    )
+    caption = "Area under the performance profile by training time, with bootstrap intervals (95 %) over problems."
+    return Table("areas", caption, columns, tuple(rows), group=2)
+
+
+def wins_table(of_tau: Costs, tau: float) -> Table:
+    costs = of_tau[tau].dropna()
+    wins = pairwise_wins(costs)
+    rows: tuple[tuple[Any, ...], ...] = tuple((str(label), *map(int, cells)) for label, *cells in wins.itertuples())
+    columns = (Column("wins of", is_text=True), *(Column(f"over {label}") for label in wins.columns))
+    caption = f"On how many of {len(costs)} problems a solver was quicker to τ={tau_text(tau)} than another."
+    return Table(f"wins-{tau:g}", caption, columns, rows)
+
+
+def status_text(statuses: Iterable[str]) -> str:
+    """`4 done, 1 diverged`."""
+    counts = Counter(statuses)
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.most_common())
+
+
+def _by_key(traces: Traces, table: pandas.DataFrame) -> pandas.Series[float]:
+    """The cost of every run, also on problems that not all solvers have a result of."""
+    costs = table.stack().rename("cost").reset_index()
+    merged = traces.runs.merge(costs, left_on=["problem", "label"], right_on=["problem", "solver"], how="left")
+    found: pandas.Series[float] = merged.set_index("key")["cost"]
+    return found
+
+
+def _median(values: Any) -> float:
+    """NaN is nothing; inf is a value, so a median of more failures than successes is inf."""
+    known = np.asarray(values, dtype=np.float64)
+    known = known[~np.isnan(known)]
+    if not len(known):
+        return float("nan")
+    ordered = np.sort(known)
+    middle = len(ordered) // 2
+    return float(ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)

@@ -1,0 +1,129 @@
+"""How far a results folder is, for anybody who may read it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cmalight.bench.running.board import View
+from cmalight.bench.spec.study import Plain
+from cmalight.bench.store.lock import Owner, owner_alive
+from cmalight.bench.store.results import (
+    LaterVersionError,
+    ResultError,
+    read_document,
+    read_result,
+    result_files,
+    write_document,
+)
+
+_logger = logging.getLogger("cmalight.bench")
+_SPEC_FORMAT, _PROGRESS_FORMAT, _VERSION = "cmalight-bench-spec", "cmalight-bench-progress", 1
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What `cmalight bench status` says.
+
+    recorded: how many runs have which status
+    left: runs of all calls for the folder that have no result and are not running; None where no call is known
+    driver: who works on the folder now
+    seconds_left: an estimate, the driver's while there is one
+    """
+
+    recorded: dict[str, int]
+    damaged: tuple[str, ...]
+    running: tuple[Plain, ...]
+    left: int | None
+    driver: Owner | None
+    seconds_left: float | None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the driver for the folder: its spec, the keys of its runs, and how many it ran at once."""
+
+    spec: Plain
+    keys: list[str]
+    workers: int | None
+
+
+def status(folder: str | Path) -> Counts:
+    """Reads the folder alone: neither the data nor the solvers need be here."""
+    folder = Path(folder)
+    files = result_files(folder)
+    calls = read_calls(folder)
+    recorded: Counter[str] = Counter()
+    there, damaged, seconds = set(), [], 0.0
+    for path in files:
+        try:
+            content = read_result(path)
+        except ResultError as error:
+            damaged.append(str(error))
+            continue
+        there.add(content["key"])
+        recorded[content["status"]] += 1
+        seconds += content["finished"] - content["started"]
+    driver = owner_alive(folder)
+    progress = _read_progress(folder) if driver is not None else {}
+    running = tuple(one for one in progress.get("running", ()) if one["key"] not in there)
+    planned = {key for call in calls for key in call.keys}
+    left = len(planned - there - {one["key"] for one in running}) if calls else None
+    seconds_left = progress.get("seconds_left")
+    if seconds_left is None and left is not None and recorded:
+        seconds_left = (left + len(running)) * seconds / sum(recorded.values()) / (calls[-1].workers or 1)
+    return Counts(dict(recorded), tuple(damaged), running, left, driver, seconds_left)
+
+
+def add_call(folder: Path, call: Call) -> None:
+    """What the folder is for, beside what it was for already."""
+    write_calls(folder, joined_calls([*read_calls(folder), call]))
+
+
+def joined_calls(calls: Sequence[Call]) -> list[Call]:
+    """Without those whose runs are all in a later one."""
+    kept: list[Call] = []
+    for call in calls:
+        keys = set(call.keys)
+        kept = [one for one in kept if not keys.issuperset(one.keys)]
+        kept.append(call)
+    return kept
+
+
+def write_calls(folder: Path, calls: Sequence[Call]) -> None:
+    write_document(folder / "spec.json", _SPEC_FORMAT, _VERSION, {"calls": [asdict(call) for call in calls]})
+
+
+def read_calls(folder: Path) -> list[Call]:
+    """Those that are known: results are good without them, so a damaged file is only worth a warning."""
+    path = folder / "spec.json"
+    try:
+        return [Call(**call) for call in read_document(path, _SPEC_FORMAT, _VERSION)["calls"]]
+    except FileNotFoundError:
+        return []
+    except (ResultError, KeyError, TypeError) as error:
+        _logger.warning("%s cannot be used, so earlier calls for the folder are not known (%s)", path, error)
+        return []
+
+
+def write_progress(folder: Path, view: View) -> None:
+    running = [{**asdict(told), "run": str(run)} for run, told in view.running]
+    content = {"running": running, "seconds_left": view.seconds_left, "time": time.time()}
+    write_document(folder / "progress.json", _PROGRESS_FORMAT, _VERSION, content)
+
+
+def clear_progress(folder: Path) -> None:
+    with suppress(OSError):
+        (folder / "progress.json").unlink(missing_ok=True)
+
+
+def _read_progress(folder: Path) -> Plain:
+    try:
+        return read_document(folder / "progress.json", _PROGRESS_FORMAT, _VERSION)
+    except (OSError, ResultError, LaterVersionError):
+        return {}

@@ -1,0 +1,105 @@
+"""Runs a spec into a folder: plans it, finds what is there already, and drives the rest."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from cmalight.bench.running import folder_status
+from cmalight.bench.running.board import Board
+from cmalight.bench.running.display import make_display
+from cmalight.bench.running.driver import DataName, Driver, Summary, data_name
+from cmalight.bench.running.executors import check_address, opened, workers_at_once
+from cmalight.bench.spec.planning import PlannedRun, plan
+from cmalight.bench.spec.study import Spec
+from cmalight.bench.store.lock import acquired
+from cmalight.bench.store.results import (
+    ResultError,
+    read_result,
+    remove_leftovers,
+    result_files,
+    runs_folder,
+    set_aside,
+)
+
+_logger = logging.getLogger("cmalight.bench")
+
+
+def run(
+    spec: Spec,
+    folder: str | Path,
+    *,
+    executor: str = "local",
+    workers: int | None = None,
+    progress: bool = False,
+) -> Summary:
+    """Every run of the spec that `folder` has no result of yet.
+
+    executor: "local", or "dask://HOST:PORT"
+    workers: runs at once on this machine; by default as many as its cores have room for
+    progress: a live table on a terminal, messages of the logger "cmalight.bench" otherwise
+    """
+    folder = Path(folder)
+    check_address(executor, workers)
+    runs = plan(spec, fetch=True)
+    _make_place(folder)
+    with acquired(folder) as lock:
+        remove_leftovers(folder)
+        at_once = workers_at_once(executor, workers, spec.threads)
+        folder_status.add_call(folder, folder_status.Call(spec.to_plain(), [one.key for one in runs], at_once))
+        board = Board(runs, at_once, spec.time_limit)
+        left, data = _left(folder, runs, board)
+        if not left:
+            return Summary(len(runs), dict(board.recorded), board.reused, {}, {})
+        session = secrets.token_hex(8)
+        display = make_display(progress)
+        try:
+            with opened(executor, workers=at_once, hear=board.hear, session=session) as backend:
+                return Driver(folder, lock, board, display, backend, session, data).drive(left)
+        finally:
+            display.close()
+            folder_status.clear_progress(folder)
+
+
+def _make_place(folder: Path) -> None:
+    """Finds out before the work whether its results can be written."""
+    runs_folder(folder).mkdir(parents=True, exist_ok=True)
+    probe = runs_folder(folder) / ".probe.tmp"
+    try:
+        probe.write_bytes(b"can be written")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(folder)) from error
+    finally:
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
+
+
+def _left(folder: Path, runs: Sequence[PlannedRun], board: Board) -> tuple[list[PlannedRun], dict[DataName, str]]:
+    """The runs without a result that can be trusted, and the data that the results of the folder are of."""
+    planned = {one.key: one for one in runs}
+    names = {data_name(one.definition) for one in runs}
+    there: set[str] = set()
+    data: dict[DataName, tuple[str, Path]] = {}
+    for path in result_files(folder):
+        one = planned.get(path.stem)
+        try:
+            content = read_result(path)
+        except ResultError as error:
+            if one is not None:
+                _logger.warning("%s; it is now %s, and the run is repeated", error, set_aside(path))
+            continue
+        if one is not None:
+            there.add(one.key)
+            board.record(one, content["status"], None)
+        name, digest = data_name(content["run"]), content.get("data_sha256")
+        if name in names and digest is not None:
+            known, earlier = data.setdefault(name, (digest, path))
+            if known != digest:
+                raise ResultError(
+                    f"{earlier} and {path} are results on different data, though both call it {name[0]}: remove those "
+                    "on the data that is not wanted, and their runs are repeated"
+                )
+    return [one for one in runs if one.key not in there], {name: digest for name, (digest, _) in data.items()}

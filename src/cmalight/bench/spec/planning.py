@@ -1,0 +1,197 @@
+"""From a spec to its cells, and from the cells to the runs, each with the hash of what defines it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from cmalight.bench.spec.networks import PAPER, check_network
+from cmalight.bench.spec.own_files import fetch_own_files, is_own, own_files_digest
+from cmalight.bench.spec.solvers import check_solver, is_full_batch
+from cmalight.bench.spec.study import Network, Plain, Solver, Spec, SpecError
+from cmalight.datasets import DataError, dataset_info
+from cmalight.errors import unknown_name
+
+# Counted up whenever the same definition would give other figures than before.
+_DEFINITION = 1
+_KEY_DIGITS = 40
+# Rules that came later: a run that leaves them at their defaults is the run it was before.
+LATER_RULES: Plain = {"engine": "eager", "starts": 1}
+_RULES = (
+    "time_limit",
+    "max_epochs",
+    "batch_size",
+    "order",
+    "measure_every",
+    "measure_test",
+    "threads",
+    "split_seed",
+    "test_share",
+    "memory_limit",
+    "wall_limit",
+)
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run: a cell (data set, network, seed) and a solver, under the rules of its spec.
+
+    dataset: how it is called in results
+    source: what `load_dataset` takes; a path for a user's own data set
+    definition: everything that decides what comes out, as plain data
+    """
+
+    key: str
+    dataset: str
+    source: str
+    network: Network
+    solver: Solver
+    seed: int
+    definition: Plain
+    killed_after: float | None
+
+    @property
+    def cell(self) -> tuple[str, str, int]:
+        return self.dataset, self.network.name, self.seed
+
+    def __str__(self) -> str:
+        return f"{self.dataset} {self.network.name} seed {self.seed} {self.solver.name}"
+
+
+def plan(spec: Spec, *, fetch: bool = False) -> list[PlannedRun]:
+    """All runs, cell by cell; SpecError for a solver or a network that cannot be made.
+
+    fetch: download a user's own data first, which is part of what defines a run
+    """
+    for solver in spec.solvers:
+        check_solver(solver)
+    _check_names(spec)
+    rules = {key: getattr(spec, key) for key in _RULES}
+    rules |= {key: value for key in LATER_RULES if (value := getattr(spec, key)) != LATER_RULES[key]}
+    runs = []
+    for source in spec.datasets:
+        entry = dataset_info(source)
+        channels = None if entry.image is None else entry.image[0]
+        classes = None if entry.task == "regression" else entry.classes or 2
+        if fetch and is_own(source):
+            with suppress(DataError):  # its runs will say so, and are left for later
+                fetch_own_files(source)
+        digest = own_files_digest(source)
+        for network in spec.networks:
+            check_network(network, dataset=entry.name, classes=classes, channels=channels)
+            for seed in spec.seeds:
+                for solver in spec.solvers:
+                    definition = {
+                        "dataset": entry.name,
+                        "data_files": digest,
+                        "network": dataclasses.asdict(network),
+                        "seed": seed,
+                        "solver": {**dataclasses.asdict(solver), "full_batch": is_full_batch(solver)},
+                        **rules,
+                    }
+                    key = key_of(definition)
+                    runs.append(
+                        PlannedRun(key, entry.name, source, network, solver, seed, definition, spec.killed_after)
+                    )
+    _check_distinct(runs)
+    return runs
+
+
+def key_of(definition: Plain) -> str:
+    """The name of a run's file."""
+    text = json.dumps([_DEFINITION, definition], sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:_KEY_DIGITS]
+
+
+@dataclass(frozen=True)
+class Narrowing:
+    """What the command's options leave of a spec.
+
+    seeds: "3" for the first three, "0,4" or "2-4" for these
+    only: names of data sets, networks or solvers; of each kind that is named, only these
+    """
+
+    time_limit: float | None = None
+    seeds: str | None = None
+    only: tuple[str, ...] = ()
+
+
+def narrowed(spec: Spec, narrowing: Narrowing) -> Spec:
+    changes: dict[str, Any] = {}
+    if narrowing.time_limit is not None:
+        changes["time_limit"] = float(narrowing.time_limit)
+    if narrowing.seeds is not None:
+        changes["seeds"] = _chosen_seeds(narrowing.seeds, spec.seeds)
+    return dataclasses.replace(spec, **changes, **_only(spec, narrowing.only))
+
+
+def _only(spec: Spec, names: Sequence[str]) -> dict[str, Any]:
+    """By name; the paper's networks also without `paper:`, where no other has that name."""
+    named: dict[str, dict[str, Any]] = {
+        "datasets": {dataset_info(source).name: source for source in spec.datasets},
+        "networks": {one.name: one for one in spec.networks},
+        "solvers": {one.name: one for one in spec.solvers},
+    }
+    kept: dict[str, list[Any]] = {}
+    for given in names:
+        name = given if any(given in members for members in named.values()) else f"{PAPER}{given}"
+        kinds = [kind for kind, members in named.items() if name in members]
+        if not kinds:
+            everything = [member for members in named.values() for member in members]
+            raise SpecError(unknown_name("name in --only", given, everything))
+        for kind in kinds:
+            kept.setdefault(kind, []).append(named[kind][name])
+    return {kind: tuple(_in_order(named[kind].values(), members)) for kind, members in kept.items()}
+
+
+def _in_order(everything: Iterable[Any], chosen: Sequence[Any]) -> list[Any]:
+    return [one for one in everything if one in chosen]
+
+
+def _chosen_seeds(text: str, seeds: tuple[int, ...]) -> tuple[int, ...]:
+    wrong = SpecError(
+        f"Invalid seeds: {text!r}; expected how many (3), or which (0,4 or 2-4) of {', '.join(map(str, seeds))}"
+    )
+    try:
+        if "," in text:
+            chosen = [int(part) for part in text.split(",") if part.strip()]
+        elif "-" in text:
+            first, last = (int(part) for part in text.split("-"))
+            if last - first > len(seeds):
+                raise wrong
+            chosen = list(range(first, last + 1))
+        else:
+            if not 1 <= int(text) <= len(seeds):
+                raise wrong
+            return seeds[: int(text)]
+    except ValueError as error:
+        raise wrong from error
+    if not chosen or any(seed not in seeds for seed in chosen):
+        raise wrong
+    return tuple(dict.fromkeys(chosen))
+
+
+def _check_names(spec: Spec) -> None:
+    """Results go by the name of a data set, so two of one name could not be told apart."""
+    sources: dict[str, str] = {}
+    for source in spec.datasets:
+        name = dataset_info(source).name
+        if name in sources:
+            raise SpecError(
+                f"{sources[name]} and {source} are the same data set, or two of the same name, {name!r}: leave one "
+                "out, or give it another name in its TOML file"
+            )
+        sources[name] = source
+
+
+def _check_distinct(runs: Sequence[PlannedRun]) -> None:
+    seen: dict[str, PlannedRun] = {}
+    for run in runs:
+        if run.key in seen:
+            raise SpecError(f"two runs are the same: {run}; leave one of them out")
+        seen[run.key] = run

@@ -1,0 +1,131 @@
+"""The solvers of the test-bed by name, and those of the user by `module:callable`."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from cmalight.bench.spec.study import Solver, SpecError
+from cmalight.errors import unknown_name
+from cmalight.training.optimizers import SOLVERS as OPTIMIZERS
+
+
+@dataclass(frozen=True)
+class KnownSolver:
+    """All that is asked of a solver: parameters and options in, an optimizer out.
+
+    An optimizer that has `train()` and `eval()`, as the schedule-free ones have, is switched by `fit`.
+
+    make: called as `make(parameters, **options)`
+    full_batch: all samples in one batch, unless the spec says otherwise
+    package: that it comes from, where that is not torch or this one
+    """
+
+    make: Callable[..., Optimizer]
+    full_batch: bool = False
+    package: str | None = None
+
+
+def _schedule_free_adamw(params: Iterable[Tensor], /, **options: Any) -> Optimizer:
+    made: Optimizer = _package("schedulefree").AdamWScheduleFree(params, **options)
+    return made
+
+
+def _prodigy(params: Iterable[Tensor], /, **options: Any) -> Optimizer:
+    made: Optimizer = _package("prodigyopt").Prodigy(params, **options)
+    return made
+
+
+def _package(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as missing:
+        raise ImportError(
+            f'this solver needs {name}, which is not installed: pip install "cmalight[bench]"'
+        ) from missing
+
+
+SOLVERS: dict[str, KnownSolver] = {
+    **{name: KnownSolver(make) for name, make in OPTIMIZERS.items()},
+    "lbfgs": KnownSolver(torch.optim.LBFGS, full_batch=True),
+    "schedule-free-adamw": KnownSolver(_schedule_free_adamw, package="schedulefree"),
+    "prodigy": KnownSolver(_prodigy, package="prodigyopt"),
+}
+
+
+def known_solver(solver: Solver) -> KnownSolver:
+    """What the name stands for, if it can be imported."""
+    if solver.solver in SOLVERS:
+        found = SOLVERS[solver.solver]
+        if found.package is not None:
+            _package(found.package)
+        return found
+    if ":" in solver.solver:
+        return KnownSolver(imported(solver.solver))
+    raise SpecError(f"{unknown_name('solver', solver.solver, SOLVERS)}; or module:callable")
+
+
+def is_full_batch(solver: Solver) -> bool:
+    if solver.full_batch is not None:
+        return solver.full_batch
+    return solver.solver in SOLVERS and SOLVERS[solver.solver].full_batch
+
+
+def make_optimizer(solver: Solver, params: Iterable[Tensor]) -> Optimizer:
+    optimizer: object = known_solver(solver).make(params, **solver.options)
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"{solver.solver} gave a {type(optimizer).__name__}; expected a torch.optim.Optimizer")
+    return optimizer
+
+
+def check_solver(solver: Solver) -> None:
+    """Finds a wrong name or option before hours are spent; a user's own solver is only looked up."""
+    known = known_solver(solver)
+    if ":" in solver.solver:
+        return
+    _check_names(solver, known.make)
+    try:
+        make_optimizer(solver, [torch.nn.Parameter(torch.zeros(1))])
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"Invalid options of solver {solver.name}: {error}") from error
+
+
+def _check_names(solver: Solver, make: Callable[..., Any]) -> None:
+    parameters = inspect.signature(make).parameters.values()
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
+        return
+    known = [one.name for one in parameters][1:]
+    for option in solver.options:
+        if option not in known:
+            raise SpecError(unknown_name(f"option of solver {solver.name}", option, known))
+
+
+def imported(name: str) -> Callable[..., Any]:
+    """`package.module:callable`; a module in the folder where the command was called is found, too."""
+    module_name, _, attribute = name.partition(":")
+    if not (module_name and attribute):
+        raise SpecError(f"Invalid name: {name!r}; expected module:callable")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise SpecError(f"{name} could not be imported: {error}; is its folder in PYTHONPATH?") from error
+    except (Exception, SystemExit) as error:  # whatever a user's module does when it is imported
+        raise SpecError(f"{name} could not be imported: {type(error).__name__}: {error}") from error
+    if not callable(found):
+        raise SpecError(f"{name} is a {type(found).__name__}, which cannot be called")
+    made: Callable[..., Any] = found
+    return made

@@ -1,0 +1,1 @@
+"""A results folder: its files, its lock, its frames."""

@@ -1,0 +1,164 @@
+"""Results as pandas frames: a row a run, a row an epoch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cmalight.bench.running.measuring import COLUMNS
+from cmalight.bench.spec.planning import LATER_RULES
+from cmalight.bench.spec.study import Plain
+from cmalight.bench.store.machine import PACKAGES
+from cmalight.bench.store.results import good_results
+
+if TYPE_CHECKING:
+    import pandas
+
+_TEXT_COLUMNS = ("outcome",)
+# Rules of a spec: runs under different ones are different problems.
+RULES = (
+    *("time_limit", "max_epochs", "batch_size", "order", "measure_every", "threads", "split_seed", "test_share"),
+    *LATER_RULES,
+)
+_CELL = ["dataset", "network", "seed", "solver"]
+_FIGURES = ("seconds", "initial_loss", "final_loss", "final_test_loss", "final_test_accuracy", "evaluations")
+_PLACE = ("host", "cpu", "cores", "concurrency", "load")
+_VERSIONS = ("python", *PACKAGES)
+_NUMBERS = (
+    *("seed", "epochs", *_FIGURES, "best_loss", "attempts", "started", "finished", "cores", "concurrency", "load"),
+    *(rule for rule in RULES if rule not in ("order", "engine")),
+)
+
+
+class Results(NamedTuple):
+    """`runs` has a row a run, `epochs` a row an epoch; `key` joins them."""
+
+    runs: pandas.DataFrame
+    epochs: pandas.DataFrame
+
+    @property
+    def notes(self) -> list[str]:
+        """What must be said beside any comparison by time."""
+        return list(_notes(self.runs))
+
+
+def load(folder: str | Path) -> Results:
+    """Everything that is in a results folder; a damaged file is named in a warning and left out."""
+    try:
+        import pandas
+    except ImportError as missing:
+        raise ImportError('results as frames need pandas: pip install "cmalight[bench]"') from missing
+    contents = [content for _, content in good_results(Path(folder))]
+    rows = [_row(content) for content in contents]
+    runs = pandas.DataFrame(rows) if rows else pandas.DataFrame(columns=list(_row(_NOTHING)))
+    for name in _NUMBERS:
+        runs[name] = pandas.to_numeric(runs[name])  # None becomes NaN
+    runs["neighbours"] = _neighbours(runs)
+    return Results(runs, _epochs(contents))
+
+
+_NOTHING: Plain = {"key": "", "status": "", "run": {}, "environment": {}}
+
+
+def _row(content: Plain) -> Plain:
+    run, environment = content["run"], content["environment"]
+    network, solver = run.get("network", {}), run.get("solver", {})
+    error = content.get("error") or {}
+    losses = [loss for loss in content.get("epochs", {}).get("train_loss", ()) if loss is not None]
+    done = content["status"] == "done"
+    return {
+        "key": content["key"],
+        "dataset": run.get("dataset"),
+        "network": network.get("name"),
+        "seed": run.get("seed"),
+        "solver": solver.get("name"),
+        "solver_options": json.dumps(solver.get("options") or {}, sort_keys=True),
+        "network_options": json.dumps(network.get("options") or {}, sort_keys=True),
+        "status": content["status"],
+        "ended_by": content.get("ended_by"),
+        "error": error.get("message"),
+        "error_type": error.get("type"),
+        "epochs": len(content.get("epochs", {}).get("epoch", ())),
+        **{name: content.get(name) for name in _FIGURES},
+        "best_loss": min([*losses, content["final_loss"]]) if done else None,
+        "attempts": content.get("attempts"),
+        **{name: run.get(name, LATER_RULES.get(name)) for name in RULES},
+        "compile_seconds": content.get("compile_seconds"),
+        "started": content.get("started"),
+        "finished": content.get("finished"),
+        **{name: environment.get(name) for name in _PLACE},
+        **{f"version_{name}": environment.get("versions", {}).get(name) for name in _VERSIONS},
+        "data_sha256": content.get("data_sha256"),
+    }
+
+
+def _epochs(contents: Sequence[Plain]) -> pandas.DataFrame:
+    """Column by column, which is many times quicker than row by row."""
+    import numpy
+    import pandas
+
+    lengths = [len(content.get("epochs", {}).get("epoch", ())) for content in contents]
+    columns: dict[str, Any] = {"key": numpy.repeat(numpy.array([c["key"] for c in contents], dtype=object), lengths)}
+    for name in COLUMNS:
+        values: list[Any] = []
+        for content, length in zip(contents, lengths, strict=True):
+            if length:
+                values += content["epochs"][name]
+        if name in _TEXT_COLUMNS:
+            columns[name] = pandas.Categorical(values)
+        else:
+            column = numpy.array(values, dtype=numpy.float64)  # None becomes NaN
+            columns[name] = column.astype(numpy.int64) if name in ("epoch", "evaluations") else column
+    epochs: pandas.DataFrame = pandas.DataFrame(columns)
+    return epochs
+
+
+def _neighbours(runs: pandas.DataFrame) -> Any:
+    """With how many other runs of the folder a run shared its machine, for some of its time."""
+    import numpy
+
+    counts = numpy.zeros(len(runs), dtype=numpy.int64)
+    hosts = runs["host"].to_numpy(dtype=object)
+    begun, ended = (runs[name].to_numpy(dtype=numpy.float64) for name in ("started", "finished"))
+    for host in {host for host in hosts if host is not None}:
+        here = numpy.flatnonzero(hosts == host)
+        before = numpy.searchsorted(numpy.sort(begun[here]), ended[here], side="left")
+        over = numpy.searchsorted(numpy.sort(ended[here]), begun[here], side="right")
+        counts[here] = numpy.maximum(before - over - 1, 0)
+    return counts
+
+
+def _notes(runs: pandas.DataFrame) -> Iterator[str]:
+    twice = int(runs.duplicated(_CELL, keep=False).sum())
+    if twice:
+        yield (
+            f"{twice} runs share data set, network, seed and solver under different rules or options: "
+            "choose among them by solver_options, network_options, time_limit, ..."
+        )
+    timed = runs[runs["status"] == "done"]
+    shared = int((timed["neighbours"] > 0).sum())
+    if shared:
+        yield (
+            f"{shared} of {len(timed)} runs shared their machine with other runs while they were timed: compare them "
+            "by time with care, or run with --workers 1"
+        )
+    busy = int((timed["load"] > timed["cores"]).sum())
+    if busy:
+        yield f"{busy} of {len(timed)} runs began on a machine with more work than cores (load above its cores)"
+    cells = timed.groupby(["dataset", "network", "seed"])
+    for what, column in (("machines", "host"), ("processors", "cpu")):
+        mixed = int((cells[column].nunique() > 1).sum())
+        if mixed:
+            yield f"in {mixed} of {len(cells)} cells the solvers ran on different {what}: their times do not compare"
+    for name in ("torch", "cmalight"):
+        versions = sorted(runs[f"version_{name}"].dropna().unique())
+        if len(versions) > 1:
+            yield f"the runs are of different versions of {name} ({', '.join(versions)}): compare them with care"
+    mixed_data = runs.groupby(["dataset", "split_seed", "test_share"])["data_sha256"].nunique()
+    for dataset in sorted({name for name, *_ in mixed_data[mixed_data > 1].index}):
+        yield f"the runs of {dataset} are on different data (data_sha256): do not compare them"
+    failed = len(runs) - len(timed)
+    if failed:
+        yield f"{failed} of {len(runs)} runs have no figure: they failed, diverged, crashed or were stopped"

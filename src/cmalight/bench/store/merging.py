@@ -1,0 +1,77 @@
+"""Folders of results joined into one, if they do not contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cmalight.bench.running.folder_status import joined_calls, read_calls, write_calls
+from cmalight.bench.spec.study import Plain
+from cmalight.bench.store.lock import acquired
+from cmalight.bench.store.results import good_results, read_result, result_files, runs_folder, write_result
+
+# What differs between two runs of one definition that agree.
+_CIRCUMSTANCES = ("started", "finished", "seconds", "environment", "attempts")
+_SHOWN = 10
+
+
+class MergeError(ValueError):
+    """Folders say different things of one run, or of one data set."""
+
+
+def merge(folders: Sequence[str | Path], out: str | Path) -> int:
+    """Copies the results of all folders to `out`, which may have some already; returns how many it has then.
+
+    Nothing is written if two folders have results of one run that differ in more than times, or different data under
+    one name. A damaged file is left where it is, with a warning.
+    """
+    out = Path(out)
+    sources = [Path(folder) for folder in folders]
+    for folder in sources:
+        result_files(folder)
+    if runs_folder(out).is_dir():
+        with acquired(out):
+            return _write(_found([out, *sources]), [out, *sources], out)
+    found = _found(sources)  # refused before there is anything to take back
+    runs_folder(out).mkdir(parents=True)
+    with acquired(out):
+        return _write(found, sources, out)
+
+
+def _write(found: dict[str, Path], folders: Sequence[Path], out: Path) -> int:
+    calls = joined_calls([call for folder in folders for call in read_calls(folder)])
+    for key, path in found.items():
+        if path.parent.parent != out:
+            write_result(out, key, read_result(path))
+    write_calls(out, calls)
+    return len(found)
+
+
+def _found(folders: Sequence[Path]) -> dict[str, Path]:
+    """A file for each run; MergeError if they contradict each other."""
+    found: dict[str, Path] = {}
+    data: dict[tuple[object, ...], tuple[str, Path]] = {}
+    contradictions = []
+    for folder in folders:
+        for path, content in good_results(folder):
+            earlier = found.setdefault(path.stem, path)
+            if earlier != path and _outcome(read_result(earlier)) != _outcome(content):
+                contradictions.append(f"{earlier} and {path} are different results of one run")
+            run, digest = content["run"], content.get("data_sha256")
+            if digest is not None:
+                name = (run["dataset"], run["split_seed"], run["test_share"])
+                known, where = data.setdefault(name, (digest, path))
+                if known != digest:
+                    contradictions.append(f"{where} and {path} are on different data, though both call it {name[0]}")
+    if contradictions:
+        more = f"; and {len(contradictions) - _SHOWN} more" if len(contradictions) > _SHOWN else ""
+        raise MergeError(f"{'; '.join(contradictions[:_SHOWN])}{more}: remove those that are not wanted")
+    return found
+
+
+def _outcome(content: Plain) -> Plain:
+    """What the run led to, whenever and wherever it ran; errors count by their kind, since they may tell times."""
+    kept = {key: value for key, value in content.items() if key not in _CIRCUMSTANCES}
+    kept["epochs"] = {key: value for key, value in content["epochs"].items() if key != "seconds"}
+    kept["error"] = (content.get("error") or {}).get("type")
+    return kept

@@ -1,0 +1,114 @@
+"""What must hold for compiled epochs to give what eager ones would; each test has its reason in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from cmalight.compiled.blocks import Loss, first_line
+from cmalight.compiled.layout import CannotCompile, Layout
+from cmalight.compiled.steps import step_rule
+from cmalight.evaluation.batches import TensorBatches
+from cmalight.evaluation.randomness import sources
+from cmalight.evaluation.shapes import refuse_broadcast
+from cmalight.evaluation.undisturbed import undisturbed
+from cmalight.training.feed import counts_are_lengths
+
+
+def check(model: nn.Module, loss_fn: Loss, optimizer: Optimizer, feed: Any) -> TensorBatches:
+    """Raises CannotCompile with the first reason there is; gives the feed, which is then known to be in memory."""
+    data = check_without_running(model, loss_fn, optimizer, feed)
+    _check_compiler()
+    layout = Layout.of(model, optimizer)
+    _check_one_step(model, loss_fn, layout, *(t[: data.batch_size] for t in data.tensors), loader=data)
+    return data
+
+
+def check_without_running(model: nn.Module, loss_fn: Loss, optimizer: Optimizer, feed: Any) -> TensorBatches:
+    """The reasons that can be seen without calling the model."""
+    data = _in_memory(feed)
+    if not counts_are_lengths(loss_fn, feed):
+        raise CannotCompile("class weights or ignored targets make batches of one size count differently")
+    layout = Layout.of(model, optimizer)
+    step_rule(optimizer)
+    _check_hooks(model, optimizer, layout)
+    if torch.is_autocast_enabled("cpu"):
+        raise CannotCompile("autocast is on")
+    if type(model).__name__ == "OptimizedModule" or isinstance(model, torch.jit.ScriptModule):
+        raise CannotCompile("the model is compiled already")
+    return data
+
+
+def check_unchanged(model: nn.Module, optimizer: Optimizer, layout: Layout) -> None:
+    """Before every epoch: what a callback may have changed, and torch would not notice."""
+    if not layout.is_that_of(model, optimizer):
+        raise CannotCompile("the parameters of the model or the optimizer are not those it began with")
+    _check_hooks(model, optimizer, layout)
+
+
+def _in_memory(feed: Any) -> TensorBatches:
+    if type(feed) is not TensorBatches or len(feed.tensors) != 2:
+        raise CannotCompile(f"the data is a {type(feed).__name__}: pass a pair of tensors, or TensorBatches")
+    if any(t.device.type != "cpu" for t in feed.tensors):
+        raise CannotCompile("the data is not in the CPU's memory")
+    return feed
+
+
+def _check_hooks(model: nn.Module, optimizer: Optimizer, layout: Layout) -> None:
+    for module in model.modules():
+        if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
+            raise CannotCompile(f"{type(module).__name__} has a hook, which would not run")
+    for name, p in zip(layout.names, layout.params, strict=True):
+        if p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None):
+            raise CannotCompile(f"the parameter {name} has a hook, which would not run")
+    for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
+        if getattr(optimizer, name, None):
+            raise CannotCompile("the optimizer has a hook, which would not run")
+    if "step" in vars(optimizer):
+        raise CannotCompile("the optimizer's step() was replaced, as learning rate schedulers do")
+
+
+def _check_compiler() -> None:
+    """Raised here rather than in the middle of compiling, whose messages are long."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler as error:
+        raise CannotCompile("there is no C++ compiler: install g++ or clang, or set CXX") from error
+
+
+def _check_one_step(
+    model: nn.Module, loss_fn: Loss, layout: Layout, inputs: Tensor, target: Tensor, *, loader: object
+) -> None:
+    """Looks at what a step does beside its gradient: random numbers, buffers, parameters that it leaves out."""
+    with undisturbed(model, loader), torch.enable_grad():
+        before = {name: (b, b._version, b.detach().clone()) for name, b in model.named_buffers()}
+        drawn = [(source, source.get()) for source in sources(model, loader)]
+        try:
+            output = model(inputs)
+            refuse_broadcast(output, target, loss_fn)
+            loss = loss_fn(output, target)
+            gradients = torch.autograd.grad(loss, list(layout.params), allow_unused=True)
+        except (RuntimeError, TypeError) as error:
+            raise CannotCompile(f"a trial step failed: {first_line(error)}") from error
+        if any(not _same(source.get(), state) for source, state in drawn):
+            raise CannotCompile("the model draws random numbers, as dropout does")
+        for name, buffer in model.named_buffers():
+            if name not in before or not _unchanged(buffer, *before[name]):
+                raise CannotCompile(f"the forward pass changes the buffer {name}, as BatchNorm does")
+    for name, gradient in zip(layout.names, gradients, strict=True):
+        if gradient is None or gradient.is_sparse:
+            raise CannotCompile(f"the parameter {name} gets {'no' if gradient is None else 'a sparse'} gradient")
+
+
+def _unchanged(buffer: Tensor, original: Tensor, version: int, value: Tensor) -> bool:
+    return buffer is original and buffer._version == version and torch.equal(buffer, value)
+
+
+def _same(left: Any, right: Any) -> bool:
+    return torch.equal(left, right) if isinstance(left, Tensor) else bool(left == right)

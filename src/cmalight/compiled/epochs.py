@@ -1,0 +1,159 @@
+"""Epochs and full evaluations as native loops, for one model, optimizer and data set."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from cmalight.compiled.blocks import Loss, Progress, Watch, compiled, flat_loss, make_block
+from cmalight.compiled.checks import check_unchanged
+from cmalight.compiled.evaluation import CompiledObjective, Evaluation
+from cmalight.compiled.layout import Layout
+from cmalight.compiled.loop import BlockLoop, MakeWatch, Told
+from cmalight.compiled.order import Order, order_of_epoch
+from cmalight.compiled.steps import StepRule, step_rule
+from cmalight.evaluation.batches import TensorBatches
+from cmalight.optim.epoch import Epoch
+from cmalight.training.loop import EpochFigures, largest_lr, plain_figures
+
+
+class CompiledEngine(BlockLoop):
+    """Runs the inner cycle of epochs; all else, the control included, is as in eager epochs."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: Loss,
+        optimizer: Optimizer,
+        feed: TensorBatches,
+        *,
+        before_block: Callable[[int], None],
+        seconds_left: Callable[[], float],
+    ) -> None:
+        super().__init__(feed, before_block=before_block, seconds_left=seconds_left)
+        self.layout = Layout.of(model, optimizer)
+        self._model = model
+        self._loss_fn = loss_fn
+        self._optimizer = optimizer
+        self._loss = flat_loss(model, loss_fn, self.layout)
+        self._rule = step_rule(optimizer)
+        self._blocks: dict[StepRule, Callable[..., tuple[Progress, Tensor]]] = {}
+        self._evaluation = Evaluation(self._loss, model, feed)
+        self._watched: tuple[tuple[object, ...], Watch] | None = None
+
+    def prepare(self) -> None:
+        """Compile all that an epoch needs; CannotCompile says why that is not possible."""
+        self._prepare_steps()
+        with self._compiling():
+            self._evaluation.prepare(self.layout.flat())
+
+    def _prepare_steps(self) -> None:
+        with self._compiling():
+            begun, order = self._begun(), order_of_epoch(self._feed, 0)
+            self._run(begun, unwatched(order, begun.weights.clone()), order, stop=0)
+
+    def objective(self) -> CompiledObjective:
+        """f(w) over the feed by the compiled evaluation."""
+        return CompiledObjective(self._model, self._loss_fn, self._feed, self._evaluation, self.layout)
+
+    def inner_cycle(self, epoch: Epoch) -> None:
+        """The steps of a watched epoch; they end early on an early rejection."""
+
+        def watch(order: Order, start: Tensor) -> Watch:
+            return self._watch(epoch, order)._replace(start=start)
+
+        def is_lost(done: Progress, moved: Tensor, order: Order) -> bool:
+            return epoch._progressed(
+                total=float(done.total),
+                lowest=float(done.lowest),
+                samples=float(order.samples_after(int(done.batch))),
+                nominal=float(order.nominal),
+                steps=int(done.batch),
+                displacement=float(moved),
+            )
+
+        self._epoch(watch, is_lost)
+
+    def _watch(self, epoch: Epoch, order: Order) -> Watch:
+        """The last one again where nothing is new, as in most epochs: making one takes long for a small network."""
+        figures = (tuple(epoch._checkpoints), epoch._doubtful_above(), epoch._samples)
+        if self._watched is None or self._watched[0] != figures:
+            one = watch_over([epoch], order, torch.empty(0))
+            self._watched = figures, one._replace(bound=one.bound[0], active=one.active[0])
+        return self._watched[1]
+
+    def plain_epoch(self) -> EpochFigures:
+        """An epoch under one of torch's optimizers."""
+        lr = largest_lr(self._optimizer)
+        done = self._epoch(unwatched, lambda *_: False)
+        return plain_figures(self._optimizer, lr=lr, f_tilde=float(done.total) / self._feed.samples)
+
+    def _epoch(self, watch: MakeWatch, told: Told) -> Progress:
+        check_unchanged(self._model, self._optimizer, self.layout)
+        self._rule = step_rule(self._optimizer)  # a callback may have changed its groups
+        if self._rule not in self._blocks:
+            self._prepare_steps()
+        return super()._epoch(watch, told)
+
+    def _put(self, done: Progress) -> None:
+        self.layout.put(done.weights)
+        self._rule.put_state(done.state, self._optimizer, self.layout)
+
+    def _begun(self) -> Progress:
+        return Progress(
+            batch=torch.tensor(0),
+            going=torch.tensor(True),
+            total=torch.zeros((), dtype=torch.float64),
+            lowest=torch.tensor(math.inf, dtype=torch.float64),
+            weights=self.layout.flat(),
+            state=self._rule.state(self._optimizer, self.layout),
+        )
+
+    def _run(self, begun: Progress, watch: Watch, order: Order, *, stop: int) -> tuple[Progress, Tensor]:
+        block = self._blocks.get(self._rule)
+        if block is None:
+            block = self._blocks[self._rule] = compiled(make_block(self._loss, self._rule, self.layout, many=False))
+        lr = learning_rates(self._optimizer, self._rule, order)
+        return block(begun, watch, *self._data, order.rows, torch.tensor(stop), lr)
+
+
+def learning_rates(optimizer: Optimizer, rule: StepRule, order: Order) -> tuple[Tensor, ...]:
+    """Of the groups, for each part of the epoch."""
+    return tuple(
+        torch.tensor(
+            [(share if rule.scales_short_batches else 1.0) * group["lr"] for group in optimizer.param_groups],
+            dtype=torch.float64,
+        )
+        for share in order.shares
+    )
+
+
+def unwatched(order: Order, start: Tensor) -> Watch:
+    return Watch(
+        checks=torch.zeros(len(order.rows[0]), dtype=torch.bool),
+        bound=torch.tensor(math.inf, dtype=torch.float64),
+        samples=torch.tensor(1.0, dtype=torch.float64),
+        active=torch.tensor(True),
+        start=start,
+    )
+
+
+def watch_over(epochs: Sequence[Epoch | None], order: Order, start: Tensor) -> Watch:
+    """Asks after the batches after which eager epochs would; a None stands for a start that does not move."""
+    open_ones = [epoch for epoch in epochs if epoch is not None]
+    checks = torch.zeros(len(order.rows[0]), dtype=torch.bool)
+    for samples in {samples for epoch in open_ones for samples in epoch._checkpoints if samples > 0}:
+        after = math.ceil(samples / order.nominal)
+        if after <= len(checks):
+            checks[after - 1] = True
+    return Watch(
+        checks=checks,
+        bound=torch.tensor([math.inf if e is None else e._doubtful_above() for e in epochs], dtype=torch.float64),
+        samples=torch.tensor(max((e._samples for e in open_ones), default=1.0), dtype=torch.float64),
+        active=torch.tensor([epoch is not None for epoch in epochs]),
+        start=start,
+    )

@@ -1,0 +1,91 @@
+"""What the engines of one and of several starts share: an epoch as native calls, a block of batches each."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from cmalight.compiled.blocks import Progress, Watch, first_line
+from cmalight.compiled.layout import CannotCompile
+from cmalight.compiled.order import Order, order_of_epoch
+from cmalight.compiled.pace import Pace
+from cmalight.evaluation.batches import TensorBatches
+
+MakeWatch = Callable[[Order, Tensor], Watch]  # from the order of the epoch and w^k
+Told = Callable[[Progress, Tensor, Order], bool]  # of the progress and ‖w − w^k‖; True ends the epoch
+
+
+class BlockLoop(ABC):
+    """Runs epochs over `feed`.
+
+    before_block: called with the number of the next batch; may raise StopTraining
+    seconds_left: of the time limit, so that a block does not run far past it
+    """
+
+    def __init__(
+        self, feed: TensorBatches, *, before_block: Callable[[int], None], seconds_left: Callable[[], float]
+    ) -> None:
+        self.compile_seconds = 0.0
+        self._feed = feed
+        self._data: tuple[Tensor, ...] = tuple(t.detach().contiguous() for t in feed.tensors)
+        self._before_block = before_block
+        self._seconds_left = seconds_left
+        self._pace = Pace()
+
+    @abstractmethod
+    def _begun(self) -> Progress:
+        """Before the first batch of an epoch, at the weights and states as they are."""
+
+    @abstractmethod
+    def _run(self, begun: Progress, watch: Watch, order: Order, *, stop: int) -> tuple[Progress, Tensor]:
+        """To the batch `stop`, or to where the watch says that somebody has to decide; with it ‖w − w^k‖."""
+
+    @abstractmethod
+    def _put(self, done: Progress) -> None:
+        """Weights and states back to where they belong."""
+
+    def _epoch(self, watch: MakeWatch, told: Told) -> Progress:
+        begun = self._begun()
+        number = self._feed.epoch
+        self._feed.epoch += 1
+        try:
+            return self._blocks_of(order_of_epoch(self._feed, number), begun, watch, told)
+        except CannotCompile:  # as if the epoch had not begun
+            self._put(begun)
+            self._feed.epoch = number
+            raise
+
+    def _blocks_of(self, order: Order, done: Progress, watch: MakeWatch, told: Told) -> Progress:
+        start, at = done.weights.clone(), 0  # two arguments that are one tensor would be compiled for themselves
+        while at < order.batches:
+            self._before_block(at)
+            stop = min(order.batches, at + self._pace.batches(self._seconds_left()))
+            began = time.perf_counter()
+            done, moved = self._run(done._replace(going=torch.tensor(True)), watch(order, start), order, stop=stop)
+            self._pace.saw(int(done.batch) - at, time.perf_counter() - began)
+            at = int(done.batch)
+            self._put(done)
+            if told(done, moved, order):
+                break
+        return done
+
+    @contextmanager
+    def _compiling(self) -> Iterator[None]:
+        """Counts the seconds; whatever a model does to the compiler is a reason: eager epochs may still train it."""
+        began = time.perf_counter()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the compiler's own, which the user can do nothing about
+                yield
+        except CannotCompile:
+            raise
+        except Exception as error:
+            raise CannotCompile(f"compiling failed: {type(error).__name__}: {first_line(error)}") from error
+        finally:
+            self.compile_seconds += time.perf_counter() - began

@@ -1,0 +1,121 @@
+"""The epochs of several starts in one native loop: their weights are the rows of one matrix."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from cmalight.compiled.blocks import Loss, Progress, Watch, compiled, flat_loss, make_block
+from cmalight.compiled.epochs import learning_rates, watch_over
+from cmalight.compiled.evaluation import CompiledObjective, Evaluation
+from cmalight.compiled.layout import CannotCompile, Layout
+from cmalight.compiled.loop import BlockLoop
+from cmalight.compiled.order import Order, order_of_epoch
+from cmalight.compiled.steps import step_rule
+from cmalight.evaluation.batches import TensorBatches
+from cmalight.optim.epoch import Epoch
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One of the starts."""
+
+    model: nn.Module
+    optimizer: Optimizer
+    layout: Layout
+
+
+class ManyStartsEngine(BlockLoop):
+    """All starts see the same batches; one that does not move in an epoch stays as it is, bit for bit."""
+
+    def __init__(
+        self,
+        starts: Sequence[tuple[nn.Module, Optimizer]],
+        loss_fn: Loss,
+        feed: TensorBatches,
+        *,
+        before_block: Callable[[int], None],
+        seconds_left: Callable[[], float],
+    ) -> None:
+        super().__init__(feed, before_block=before_block, seconds_left=seconds_left)
+        self._starts = [Trained(model, optimizer, Layout.of(model, optimizer)) for model, optimizer in starts]
+        self._loss_fn = loss_fn
+        first = self._starts[0]
+        self._rule = step_rule(first.optimizer)
+        if any(step_rule(one.optimizer) != self._rule for one in self._starts):
+            raise CannotCompile("the starts differ in more than their weights")
+        loss = flat_loss(first.model, loss_fn, first.layout)
+        self._block = compiled(make_block(loss, self._rule, first.layout, many=True))
+        self._evaluation = Evaluation(loss, first.model, feed)
+
+    def prepare(self) -> None:
+        """Compile all that an epoch needs; CannotCompile says why that is not possible."""
+        with self._compiling():
+            nobody: list[Epoch | None] = [None] * len(self._starts)
+            begun, order = self._begun(), order_of_epoch(self._feed, 0)
+            self._run(begun, watch_over(nobody, order, begun.weights.clone()), order, stop=0)
+            self._evaluation.prepare(self._starts[0].layout.flat())
+
+    def objective(self, number: int) -> CompiledObjective:
+        one = self._starts[number]
+        return CompiledObjective(one.model, self._loss_fn, self._feed, self._evaluation, one.layout)
+
+    def watched(self, epochs: Sequence[Epoch | None]) -> None:
+        """The steps of an epoch of each start that has one; each may end early by itself."""
+        running = list(epochs)
+
+        def watch(order: Order, start: Tensor) -> Watch:
+            return watch_over(running, order, start)
+
+        def told(done: Progress, moved: Tensor, order: Order) -> bool:
+            for number, epoch in enumerate(running):
+                if epoch is not None and epoch._progressed(
+                    total=float(done.total[number]),
+                    lowest=float(done.lowest[number]),
+                    samples=float(order.samples_after(int(done.batch))),
+                    nominal=float(order.nominal),
+                    steps=int(done.batch),
+                    displacement=float(moved[number]),
+                ):
+                    running[number] = None
+            return not any(running)
+
+        self._epoch(watch, told)
+
+    def plain(self, moves: Sequence[bool]) -> list[float]:
+        """An epoch under torch's optimizers; the mean loss that each saw."""
+        nobody: list[Epoch | None] = [None] * len(self._starts)
+
+        def watch(order: Order, start: Tensor) -> Watch:
+            return watch_over(nobody, order, start)._replace(active=torch.tensor(moves))
+
+        done = self._epoch(watch, lambda *_: False)
+        return [float(total) / self._feed.samples for total in done.total]
+
+    def _begun(self) -> Progress:
+        count = len(self._starts)
+        states = [self._rule.state(one.optimizer, one.layout) for one in self._starts]
+        return Progress(
+            batch=torch.tensor(0),
+            going=torch.tensor(True),
+            total=torch.zeros(count, dtype=torch.float64),
+            lowest=torch.full((count,), math.inf, dtype=torch.float64),
+            weights=torch.stack([one.layout.flat() for one in self._starts]),
+            state=tuple(torch.stack(one) for one in zip(*states, strict=True)),
+        )
+
+    def _run(self, begun: Progress, watch: Watch, order: Order, *, stop: int) -> tuple[Progress, Tensor]:
+        each = [learning_rates(one.optimizer, self._rule, order) for one in self._starts]
+        lr = tuple(torch.stack(of_part) for of_part in zip(*each, strict=True))
+        done: tuple[Progress, Tensor] = self._block(begun, watch, *self._data, order.rows, torch.tensor(stop), lr)
+        return done
+
+    def _put(self, done: Progress) -> None:
+        for number, one in enumerate(self._starts):
+            one.layout.put(done.weights[number])
+            self._rule.put_state(tuple(t[number] for t in done.state), one.optimizer, one.layout)

@@ -1,1 +1,0 @@
-"""Data in memory: batches, tables, encodings, data sets."""

@@ -1,0 +1,1 @@
+"""What the registry knows of each data set."""

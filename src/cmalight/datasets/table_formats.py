@@ -1,0 +1,237 @@
+"""Tables in their publishers' formats: delimited text, KEEL's .dat, a matrix with its targets in a second file.
+
+pandas reads the numbers, each as the double nearest to its text: the same text gives the same doubles everywhere,
+which is what makes a checksum of the values possible.
+"""
+
+from __future__ import annotations
+
+import csv
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from cmalight.datasets.archives import members
+from cmalight.datasets.entries.entry import Array, DataError, Raw, library
+
+Column = str | int
+_MISSING = ("", "NA", "?", "<null>")
+_LONGEST_HEADER_LINE = 1 << 20
+_MOST_CATEGORIES = 1_000
+_MOST_HEADER_LINES = 100_000
+
+
+@dataclass(frozen=True)
+class Delimited:
+    """Delimited text in `file`, or in its member `member`; columns go by name with a header, by position without.
+
+    one_hot: columns that become one indicator column for each value they take, in the values' order, in their place
+    drop_missing: rows with a missing value are left out; otherwise they are an error
+    labels: the target is a class label of any kind; it becomes its rank, from 0
+    """
+
+    file: str
+    target: Column
+    member: str = ""
+    separator: str = ","
+    header: bool = False
+    one_hot: tuple[Column, ...] = ()
+    drop: tuple[Column, ...] = ()
+    drop_missing: bool = False
+    labels: bool = False
+    quoted: bool = False
+
+    def read(self, files: Mapping[str, Path]) -> Raw:
+        path = files[self.file]
+        (frame,) = [
+            _frame(stream, path, separator=self.separator, header=self.header, text=self._text(), quoted=self.quoted)
+            for _, stream in members(path, (self.member or self.file,))
+        ]
+        return self._encoded(frame, path)
+
+    def _text(self) -> tuple[Column, ...]:
+        """The columns whose values are names, not numbers; what is dropped may be anything."""
+        return self.one_hot + self.drop + ((self.target,) if self.labels else ())
+
+    def _encoded(self, frame: Any, path: Path) -> Raw:
+        absent = [column for column in (self.target, *self.one_hot, *self.drop) if column not in frame.columns]
+        if absent:
+            known = ", ".join(str(column) for column in list(frame.columns)[:12])
+            raise DataError(f"{path} has no column {absent[0]!r}; it has {known}, ...")
+        frame = frame.drop(columns=list(self.drop))
+        return encoded(
+            frame, path, target=self.target, one_hot=self.one_hot, drop_missing=self.drop_missing, labels=self.labels
+        )
+
+
+@dataclass(frozen=True)
+class Keel:
+    """KEEL's .dat: a header with @attribute, @inputs and @outputs lines, then after @data the rows, comma-separated."""
+
+    file: str
+    member: str
+    one_hot: tuple[str, ...] = ()
+
+    def read(self, files: Mapping[str, Path]) -> Raw:
+        path = files[self.file]
+        (raw,) = [self._table(stream, path) for _, stream in members(path, (self.member,))]
+        return raw
+
+    def _table(self, stream: IO[bytes], path: Path) -> Raw:
+        names, outputs = self._header(stream, path)
+        if len(outputs) != 1 or outputs[0] not in names:
+            raise DataError(f"{path} must name one of its attributes after @outputs, it names {outputs}")
+        text = tuple(names.index(name) for name in self.one_hot if name in names)
+        frame = _frame(stream, path, separator=",", header=False, text=text, quoted=False)
+        if len(frame.columns) != len(names):
+            raise DataError(f"{path} announces {len(names)} attributes, its rows have {len(frame.columns)}")
+        frame.columns = names
+        return encoded(frame, path, target=outputs[0], one_hot=self.one_hot)
+
+    def _header(self, stream: IO[bytes], path: Path) -> tuple[list[str], list[str]]:
+        names: list[str] = []
+        outputs: list[str] = []
+        for _ in range(_MOST_HEADER_LINES):
+            line = _text(stream.readline(_LONGEST_HEADER_LINE), path).strip()
+            keyword, _, rest = line.partition(" ")
+            if keyword.lower() == "@attribute":
+                names.append(rest.strip().split(" ")[0].split("{")[0].split("[")[0].strip("'"))
+            elif keyword.lower() in ("@output", "@outputs"):
+                outputs = [name.strip() for name in rest.split(",")]
+            elif keyword.lower() == "@data":
+                return names, outputs or names[-1:]
+            elif line and not keyword.startswith(("@", "%")):
+                break
+        raise DataError(f"{path} has no @data line after its header: it is not a KEEL file, or it is cut short")
+
+
+@dataclass(frozen=True)
+class MatrixWithTargets:
+    """Whole numbers separated by blanks in `data`, and the target of each row on its line of `targets`."""
+
+    file: str
+    data: str
+    targets: str
+
+    def read(self, files: Mapping[str, Path]) -> Raw:
+        path = files[self.file]
+        tables = {
+            name: _frame(stream, path, separator=" ", header=False, text=(), quoted=False, dtype="int16").to_numpy()
+            for name, stream in members(path, (self.data, self.targets))
+        }
+        x, y = tables[self.data], tables[self.targets]
+        if len(x) != len(y) or y.shape[1] != 1:
+            raise DataError(f"{path}: {self.data} has {len(x)} rows, {self.targets} has {y.shape[0]} x {y.shape[1]}")
+        return Raw(x, y[:, 0])
+
+
+def encoded(
+    frame: Any,
+    path: Path,
+    *,
+    target: Column,
+    one_hot: tuple[Column, ...] = (),
+    drop_missing: bool = False,
+    labels: bool = False,
+) -> Raw:
+    """Numbers from a frame: indicator columns for `one_hot`, everything else as it is, the target apart."""
+    missing = frame.isna().any(axis=1).to_numpy()
+    if missing.any() and not drop_missing:
+        raise DataError(f"{path} lacks a value in row {int(missing.argmax()) + 1} (of {len(frame)}): it is damaged")
+    frame = frame[~missing]
+    if len(frame) == 0:
+        raise DataError(f"{path} has no complete row")
+    columns: list[Array] = []
+    for column in frame.columns:
+        if column == target:
+            continue
+        columns.append(_indicators(frame[column], path) if column in one_hot else frame[[column]].to_numpy(np.float64))
+    if not columns:
+        raise DataError(f"{path} has a target and nothing to predict it from")
+    y = _ranks(frame[target]) if labels else frame[target].to_numpy(np.float64)
+    x = np.concatenate(columns, axis=1)
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise DataError(f"{path} has a value that is not a finite number")
+    return Raw(x, y)
+
+
+def _frame(
+    stream: IO[bytes],
+    path: Path,
+    *,
+    separator: str,
+    header: bool,
+    text: tuple[Column, ...],
+    quoted: bool,
+    dtype: str = "float64",
+) -> Any:
+    """A pandas frame: columns in `text` as strings, all others as numbers."""
+    pandas = library("pandas")
+    kinds: Any = dtype
+    if text:
+        kinds = dict.fromkeys(text, str)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            frame = pandas.read_csv(
+                stream,
+                sep=r"\s+" if separator == " " else separator,
+                header=0 if header else None,
+                dtype=kinds,
+                na_values=list(_MISSING),
+                keep_default_na=False,
+                quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
+                encoding="utf-8-sig",
+                skipinitialspace=True,
+                low_memory=False,
+                **_exact(pandas),
+            )
+            numbers = [column for column in frame.columns if column not in text]
+            if text:
+                frame = frame.astype(dict.fromkeys(numbers, dtype))
+    except DataError:
+        raise
+    except (ValueError, OverflowError, TypeError, Warning, pandas.errors.ParserError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(f"{path} is not the table it should be ({reason}): get it again") from error
+    if not isinstance(frame.index, pandas.RangeIndex):
+        raise DataError(f"{path} has rows with more values than its header has names")
+    return frame
+
+
+def _exact(pandas: Any) -> dict[str, str]:
+    """What makes pandas read the nearest double; from 3.1 on it always does, and warns if it is asked to."""
+    version = tuple(int(part) for part in pandas.__version__.split(".")[:2])
+    return {"float_precision": "round_trip"} if version < (3, 1) else {}
+
+
+def _text(line: bytes, path: Path) -> str:
+    if not line:
+        raise DataError(f"{path} ends before its rows begin: it is cut short")
+    try:
+        return line.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not text in UTF-8 ({error.reason} at byte {error.start} of a line)") from error
+
+
+def _ranks(values: Any) -> Array:
+    """The rank of each value among the different ones: numbers by size, anything else by the alphabet."""
+    pandas = library("pandas")
+    plain = values.astype(str).str.strip()
+    numbers = pandas.to_numeric(plain, errors="coerce")
+    kept = plain if numbers.isna().any() else numbers
+    return np.asarray(np.unique(kept.to_numpy(dtype=None if kept is numbers else str), return_inverse=True)[1])
+
+
+def _indicators(values: Any, path: Path) -> Array:
+    ranks = _ranks(values)
+    count = int(ranks.max()) + 1
+    if count > _MOST_CATEGORIES:
+        raise DataError(
+            f"{path}: one-hot would make {count} columns of {values.name!r}: drop it, or take it as a number"
+        )
+    return np.eye(count, dtype=np.float64)[ranks]

@@ -1,0 +1,281 @@
+"""f(w): the mean loss per sample over all the data, by a pass that leaves no trace."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from cmalight.evaluation.counting import sample_count
+from cmalight.evaluation.merging import is_pair_of_tensors, looks_across_the_batch, merged
+from cmalight.evaluation.norms import accumulation_dtype
+from cmalight.evaluation.shapes import refuse_broadcast
+from cmalight.evaluation.sharing import in_lockstep, own_part, refuse_if_failed
+from cmalight.evaluation.undisturbed import undisturbed
+from cmalight.parallel.ranks import ALONE, ranks_of, unwrapped
+from cmalight.parallel.shards import communicates, reshard
+
+Forward = Callable[[Any, Any], tuple[Tensor, Any]]
+
+# A few samples have to give the mean of each to this relative accuracy, or batches stay as they come.
+_TRIED_SAMPLES = 16
+_MERGE_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
+
+
+class Objective:
+    """Calling it gives the mean loss per sample at the current weights.
+
+    Args:
+        model: run in training mode, as the epoch runs it; modules frozen in eval mode stay so
+            as long as the model itself is in training mode.
+        loss_fn: `loss_fn(model(input), target)` gives the mean loss of a batch.
+        loader: yields `(input, target)`, again and again; batches are brought to the model's device.
+        forward: for other batches, `forward(model, batch)` gives the mean loss and the number of samples behind it.
+        mode: "train", or "eval" to evaluate with dropout off and BatchNorm's running statistics.
+        merge: None merges batches into large ones where that does not change the value, as far as a trial on
+            single samples can tell: a sample mean, and no layer that looks across the batch. True insists,
+            False never does.
+        process_group: the ranks that share the evaluation: a group, False for nobody, or None for those that
+            `cmalight.parallel.ranks.ranks_of` finds.
+        whole: every rank's loader gives all the data in the same order, so that each evaluates a part of it; without
+            this, a loader that has no DistributedSampler is taken for the rank's own part.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: Callable[[Any, Any], Tensor] | None,
+        loader: Iterable[Any],
+        *,
+        forward: Forward | None = None,
+        mode: Literal["train", "eval"] = "train",
+        merge: bool | None = None,
+        process_group: Any = None,
+        whole: bool = False,
+    ) -> None:
+        if mode not in ("train", "eval"):
+            raise ValueError(f"Invalid mode value: {mode!r}; expected 'train' or 'eval'")
+        if not isinstance(model, nn.Module):
+            raise ValueError(f"Objective needs a torch.nn.Module as its model, but got {model!r}")
+        if not isinstance(loader, Iterable):
+            raise ValueError(f"Objective needs a loader, such as a DataLoader or a list of batches, but got {loader!r}")
+        if not (loss_fn is None or callable(loss_fn)):
+            raise ValueError(f"Objective needs a loss_fn to call, but got {loss_fn!r}")
+        if loss_fn is None and forward is None:
+            raise ValueError("Objective needs a loss_fn, or forward=lambda model, batch: (mean loss, count)")
+        if getattr(loss_fn, "reduction", "mean") in ("sum", "none"):
+            raise ValueError(
+                f"Objective needs the mean loss of a batch, but loss_fn has reduction={loss_fn.reduction!r}; "  # type: ignore[union-attr]
+                "use reduction='mean'"
+            )
+        if isinstance(loader, Iterator):
+            raise ValueError(
+                "Objective needs a loader that can be iterated again and again, but got an iterator, "
+                "which ends after one pass; pass the DataLoader or a list of batches itself"
+            )
+        if merge and forward is not None:
+            raise ValueError("merge=True works with (input, target) batches only, not with forward=")
+        self.model = model
+        self.loss_fn = loss_fn
+        self.loader = private_iteration(loader)
+        self.mode = mode
+        self.samples: float = math.nan  # of the last pass: the sum of the counts
+        self.before_batch: Callable[[], object] | None = None  # may raise, to break off a pass
+        self.process_group = process_group
+        self._whole = whole
+        self._ranks = ALONE
+        self._part = self.loader  # what this rank evaluates of it
+        self._forward = forward
+        self._merge = False if forward is not None else merge
+        self._tried = False
+        self._passes = 0
+
+    @torch.no_grad()
+    def __call__(self) -> float:
+        self._share_out()
+        try:
+            with undisturbed(self.model, self._part):
+                self._set_mode()
+                return self._mean_loss()
+        finally:
+            reshard(self.model)
+
+    def _share_out(self) -> None:
+        ranks = ranks_of(self.model, self.process_group)
+        if ranks != self._ranks:
+            self._ranks, self._part = ranks, own_part(self.loader, ranks, whole=self._whole)
+
+    def _set_mode(self) -> None:
+        if self.mode == "eval":
+            self.model.eval()
+        elif not self.model.training:
+            self.model.train()
+
+    def _mean_loss(self) -> float:
+        """Over all ranks; one whose pass fails says so to the others, which would wait for it otherwise.
+
+        Not so where it fails within a forward pass that communicates (FSDP2): the others then wait inside their own,
+        and end by an error of the process group, or by its timeout.
+        """
+        total, samples, failure = 0.0, 0.0, None
+        try:
+            total, samples = self._own_sums(self._rounds())
+        except Exception as error:
+            if self._ranks.alone:
+                raise
+            failure = error
+        rows = self._ranks.gather(total, samples, failure is not None)
+        if failure is not None:
+            raise failure
+        refuse_if_failed([has_failed for *_, has_failed in rows])
+        samples = sum(row[1] for row in rows)
+        if not samples:
+            raise ValueError("Objective got no batch from its loader; it must yield at least one, on every pass")
+        self.samples = samples
+        return sum(row[0] for row in rows) / samples
+
+    def _own_sums(self, rounds: Generator[tuple[Any, bool]]) -> tuple[float, float]:
+        """Σ count · loss and Σ count of this rank."""
+        total: Tensor | None = None
+        samples = 0.0
+        for batch, counts in rounds:
+            try:
+                loss, count = self._evaluate(batch)
+            except Exception as error:
+                rounds.throw(error)  # comes back at once, or after the other ranks have been told
+                raise
+            if not counts:
+                continue
+            if total is None:
+                total = torch.zeros((), dtype=accumulation_dtype(loss.device), device=loss.device)
+            total.add_(loss.to(total.device), alpha=count)
+            samples += count
+        return (0.0 if total is None else float(total.item())), samples
+
+    def _rounds(self) -> Generator[tuple[Any, bool]]:
+        """The batches, and whether they count: where a forward pass talks to other ranks, all make equally many."""
+        if self._ranks.alone or not communicates(self.model):
+            return ((batch, True) for batch in self._batches())
+        if self._merge is None:
+            self._merge = False  # the trial would not make equally many on every rank
+        return in_lockstep(self._batches(), self._ranks)
+
+    def _batches(self) -> Iterator[Any]:
+        return merged(self._part, self.model) if self._may_merge() else iter(self._part)
+
+    def _may_merge(self) -> bool:
+        """Asked once a pass."""
+        self._passes += 1
+        if self._merge is None or (self._tried and self._merge and _is_time_to_try_again(self._passes)):
+            # The trial draws random numbers of its own, and a resumed run makes it at another moment.
+            with undisturbed(self.model, self._part):
+                self._merge, self._tried = self._merging_is_exact(), True
+        return bool(self._merge) and not looks_across_the_batch(self.model)
+
+    def _evaluate(self, batch: Any) -> tuple[Tensor, float]:
+        if self.before_batch is not None:
+            self.before_batch()
+        if self._forward is not None:
+            loss, count = self._unpacked(self._forward(unwrapped(self.model), batch))
+        else:
+            loss, count = self._forward_pair(batch)
+        loss = torch.as_tensor(loss)
+        if loss.numel() != 1:
+            raise ValueError(f"Objective needs a scalar loss per batch, but got one of shape {tuple(loss.shape)}")
+        return loss.reshape(()), float(count)
+
+    @staticmethod
+    def _unpacked(result: Any) -> tuple[Any, float]:
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise ValueError(
+                "forward must return (mean loss, count), the count being the number of samples behind the mean, "
+                f"but it returned {_describe(result)}"
+            )
+        if not float(result[1]) > 0:
+            raise ValueError(f"forward returned the count {result[1]}; expected a positive number of samples")
+        return result
+
+    def _forward_pair(self, batch: Any) -> tuple[Tensor, float]:
+        if self.loss_fn is None or not (isinstance(batch, list | tuple) and len(batch) == 2):
+            raise ValueError(
+                f"Objective expects batches (input, target), but the loader gave {_describe(batch)}; "
+                "pass forward=lambda model, batch: (mean loss, count)"
+            )
+        device = next((p.device for p in self.model.parameters()), torch.device("cpu"))
+        inputs, target = (part.to(device, non_blocking=True) if isinstance(part, Tensor) else part for part in batch)
+        count = sample_count(self.loss_fn, target)
+        if not count:
+            raise ValueError(
+                f"Objective cannot count the samples of a target that is {_describe(target)}; "
+                "pass forward=lambda model, batch: (mean loss, count)"
+            )
+        output = unwrapped(self.model)(inputs)
+        refuse_broadcast(output, target, self.loss_fn)
+        return self.loss_fn(output, target), count
+
+    def _merging_is_exact(self) -> bool:
+        """Tries it on single samples, whose losses differ most: is the loss of all the mean of the loss of each?
+
+        What looks like a sample mean at one point may not be one elsewhere, so this is asked again now and then.
+        """
+        if looks_across_the_batch(self.model):
+            return False
+        first = next(iter(self._part), None)
+        if not is_pair_of_tensors(first) or len(first[0]) < 2:
+            return False
+        few = first[0][:_TRIED_SAMPLES], first[1][:_TRIED_SAMPLES]
+        try:
+            loss, samples = self._evaluate(few)
+            parts = [self._evaluate((few[0][i : i + 1], few[1][i : i + 1])) for i in range(len(few[0]))]
+        except (RuntimeError, ValueError):
+            return False  # a model that cannot take a single sample, or a target that the loss ignores
+        samples_of_parts = sum(count for _, count in parts)
+        mean_of_parts = sum(float(part) * count for part, count in parts) / samples_of_parts
+        tolerance = _MERGE_TOLERANCE.get(loss.dtype, 1e-2)
+        return math.isclose(samples, samples_of_parts) and math.isclose(float(loss), mean_of_parts, rel_tol=tolerance)
+
+
+def _is_time_to_try_again(passes: int) -> bool:
+    """After 4, 8, 16, ... passes: soon after the start, and then hardly ever."""
+    return passes >= 4 and passes & (passes - 1) == 0
+
+
+def private_iteration(loader: Iterable[Any]) -> Iterable[Any]:
+    """An iteration of our own, so that a pass in mid-epoch does not disturb the one that is under way."""
+    if hasattr(loader, "for_evaluation"):  # TensorBatches would count the pass as an epoch
+        return loader.for_evaluation()  # type: ignore[no-any-return]
+    if hasattr(loader, "base_dataloader") and hasattr(loader, "gradient_state"):
+        return _behind_accelerate(loader)
+    # A DataLoader with persistent workers has but one iterator, and iterating it again resets that.
+    if isinstance(loader, DataLoader) and loader.persistent_workers:
+        private = copy.copy(loader)
+        private._iterator = None
+        return private
+    return loader
+
+
+def _behind_accelerate(loader: Any) -> Iterable[Any]:
+    """The loader inside: the outer one counts its passes and tells gradient accumulation where an epoch ends.
+
+    The shards of several processes are disjoint if all draw the same order; Accelerate sees to that in passes of
+    its own, the first of which is still to come when f(w⁰) is evaluated.
+    """
+    generator = getattr(loader, "synchronized_generator", None)
+    if generator is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        states = [generator.get_state()]
+        torch.distributed.broadcast_object_list(states)
+        generator.set_state(states[0])
+    return loader.base_dataloader  # type: ignore[no-any-return]
+
+
+def _describe(batch: Any) -> str:
+    if isinstance(batch, list | tuple):
+        return f"a {type(batch).__name__} of {len(batch)}"
+    if isinstance(batch, Tensor):
+        return f"a tensor of shape {tuple(batch.shape)}"
+    return f"a {type(batch).__name__}"

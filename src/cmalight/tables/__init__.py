@@ -1,0 +1,1 @@
+"""Files with columns: reading, encoding, scaling."""

@@ -1,0 +1,190 @@
+"""From a file or a data set to what can be trained on: a target, a task, training and test rows, encodings."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cmalight.tables.encoding import (
+    ClassTarget,
+    FeatureEncoding,
+    NumberTarget,
+    NumericFeature,
+    Rows,
+    Target,
+    Task,
+    complete_target,
+    detect_task,
+)
+from cmalight.tables.reading import Reading, Table, listed, read_table
+from cmalight.tables.scaling import MinMax
+
+logger = logging.getLogger("cmalight.tabular")
+
+FILE_TYPES = (".csv", ".tsv", ".parquet", ".npz")
+
+
+@dataclass(frozen=True)
+class TableChoices:
+    """What is to be learnt from a table; None lets the table decide.
+
+    Args:
+        target: the column to predict; in an npz file the array, "y" unless told.
+        task: "regression" or "classification"; None looks at the target.
+        categorical: columns of categories that look like numbers.
+        drop: columns to leave out.
+        impute: "median" fills missing numbers with the median, missing text with the most frequent category.
+        test_share: the share of the rows that is kept for testing.
+        seed: which rows those are.
+    """
+
+    target: str | None = None
+    task: Task | None = None
+    reading: Reading = Reading()  # noqa: RUF009 - it is frozen
+    categorical: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    impute: Literal["median"] | None = None
+    test_share: float = 0.25
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.test_share < 1:
+            raise ValueError(f"Invalid test_share value: {self.test_share}; expected 0 or more, and less than 1")
+        if self.impute not in (None, "median"):
+            raise ValueError(f"Invalid impute value: {self.impute!r}; expected 'median' or None")
+        if self.task not in (None, "regression", "classification"):
+            raise ValueError(f"Invalid task value: {self.task!r}; expected 'regression' or 'classification'")
+
+
+Pair = tuple[Any, Any]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Inputs and targets as the network takes them, and the encodings that were fitted on the training part."""
+
+    source: str
+    training: Pair
+    test: Pair | None
+    features: FeatureEncoding
+    target: Target
+
+
+def is_file(source: str | Path) -> bool:
+    """Whether a word on the command line means a file rather than a data set."""
+    path = Path(source)
+    if path.suffix.lower() == ".toml":  # describes a data set of the user's own
+        return False
+    return isinstance(source, Path) or path.suffix.lower() in FILE_TYPES or len(path.parts) > 1 or path.is_file()
+
+
+def prepare(source: str | Path | Table, choices: TableChoices) -> Prepared:
+    """Reads, checks, splits and encodes; says by log what was decided."""
+    if not isinstance(source, Table) and not is_file(source):
+        return _prepare_dataset(str(source), choices)
+    table = source if isinstance(source, Table) else _read(Path(source), choices)
+    name = choices.target or ("y" if table.layout == "npz" else None)
+    if name is None:
+        raise ValueError(
+            f"{table.source}: which column is to be predicted? give --target, one of {listed(table.names)}"
+        )
+    column = complete_target(table, name)
+    if name in choices.drop:
+        raise ValueError(f"{table.source}: column {name!r} is the target and to be dropped at once; choose one")
+    for categorical in choices.categorical:
+        table.column(categorical)
+    table = table.without(choices.drop)
+    logger.info("data: %s, %s rows, %s columns, %s", table.source, table.rows, len(table.columns), table.layout)
+    task, why = (choices.task, "as asked for") if choices.task else detect_task(column)
+    labels = column.values if task == "classification" else None
+    training, test = split_rows(column.values.shape[0], choices.test_share, choices.seed, labels)
+    target = _target(table, name, task, training)
+    features = FeatureEncoding.fitted_on(
+        table.without([name]), training, impute=choices.impute is not None, categorical=choices.categorical
+    )
+    for feature, categories in features.unknown(table.take(test)).items():
+        logger.info("column %r: only test rows have %s, which count as none", feature, listed(categories))
+    pairs = [_encoded(table.take(rows), features, target) for rows in (training, test)]
+    return _announced(Prepared(table.source, pairs[0], pairs[1] if len(test) else None, features, target), why)
+
+
+def _encoded(part: Table, features: FeatureEncoding, target: Target) -> Pair:
+    kind = np.int64 if isinstance(target, ClassTarget) else np.float32
+    return features.apply(part).astype(np.float32), target.encode(part).astype(kind)
+
+
+def _read(path: Path, choices: TableChoices) -> Table:
+    reading = replace(choices.reading, as_text=frozenset(choices.categorical), target=choices.target or "y")
+    return read_table(path, reading)
+
+
+def _target(table: Table, name: str, task: Task, training: Rows) -> Target:
+    if task == "classification":
+        return ClassTarget.fitted_on(table, name)
+    return NumberTarget.fitted_on(table, name, training)
+
+
+def split_rows(rows: int, test_share: float, seed: int, labels: npt.NDArray[Any] | None) -> tuple[Rows, Rows]:
+    """Training and test rows by a seed; with labels, each class gives its share and keeps a row for training."""
+    shuffled = np.random.default_rng(seed).permutation(rows)
+    if labels is None:
+        groups = [shuffled]
+    else:
+        _, codes = np.unique(np.array([str(label) for label in labels]), return_inverse=True)
+        groups = [shuffled[codes[shuffled] == code] for code in range(codes.max() + 1)]
+    sizes = [min(round(test_share * len(group)), len(group) - 1) for group in groups]
+    training = np.sort(np.concatenate([group[size:] for group, size in zip(groups, sizes, strict=True)]))
+    test = np.sort(np.concatenate([group[:size] for group, size in zip(groups, sizes, strict=True)]))
+    if len(training) < 2 or (test_share > 0 and len(test) == 0):
+        raise ValueError(
+            f"{rows} rows are too few for a test share of {test_share:g}; give more rows, or --test-share 0 for no test"
+        )
+    return training, test
+
+
+def _prepare_dataset(name: str, choices: TableChoices) -> Prepared:
+    """A data set comes encoded, split and scaled."""
+    from cmalight.datasets import load_dataset
+
+    file_options = {
+        "--target": choices.target,
+        "--drop": choices.drop,
+        "--categorical": choices.categorical,
+        "--impute": choices.impute,
+        "--missing": choices.reading.missing,
+    }
+    for option, given in file_options.items():
+        if given:
+            raise ValueError(f"{option} is for files, and {name!r} is a data set, which comes ready; leave it out")
+    data = load_dataset(name, seed=choices.seed, test_share=choices.test_share)
+    if choices.task not in (None, data.task):
+        raise ValueError(f"the data set {name!r} is for {data.task}; leave --task out")
+    logger.info("data: %s, %s rows, %s features", name, len(data.x_train) + len(data.x_test), data.features)
+    # Pixels come divided by 255, and are not scaled otherwise.
+    pixels = MinMax(low=np.zeros(data.features), high=np.full(data.features, 255.0))
+    columns = tuple(NumericFeature(f"x{index}", None) for index in range(data.features))
+    target: Target
+    if data.target_scaling is None:
+        target = ClassTarget("y", tuple(str(label) for label in range(data.classes or 0)))
+    else:
+        target = NumberTarget("y", data.target_scaling)
+    features = FeatureEncoding(columns, data.input_scaling or pixels, ())
+    training = data.x_train.flatten(1), data.y_train
+    test = (data.x_test.flatten(1), data.y_test) if len(data.x_test) else None
+    return _announced(Prepared(name, training, test, features, target), "as the data set says")
+
+
+def _announced(prepared: Prepared, why: str) -> Prepared:
+    target, features = prepared.target, prepared.features
+    classes = f", {len(target.classes)} classes: {listed(target.classes)}" if isinstance(target, ClassTarget) else ""
+    logger.info("task: %s of %r (%s)%s", target.task, target.name, why, classes)
+    kinds = f"{len(features.numeric)} numeric, {len(features.categorical)} categorical"
+    logger.info("features: %s, which make %s inputs", kinds, features.width)
+    tests = 0 if prepared.test is None else len(prepared.test[0])
+    logger.info("split: %s training rows, %s test rows", len(prepared.training[0]), tests)
+    return prepared

@@ -1,0 +1,23 @@
+"""Every test has a cache of its own and no data folder, whatever the environment says."""
+
+from pathlib import Path
+
+import pytest
+
+from cmalight import datasets as registry
+
+
+@pytest.fixture(autouse=True)
+def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("CMALIGHT_DATA", raising=False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(registry, "_registered", {})
+
+
+@pytest.fixture
+def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    monkeypatch.setenv("CMALIGHT_DATA", str(folder))
+    return folder

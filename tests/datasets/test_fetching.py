@@ -1,0 +1,166 @@
+"""Where files are looked for, and downloads that work, break off, are wrong, missing or impossible."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from cmalight.datasets import (
+    DataError,
+    Delimited,
+    Entry,
+    RemoteFile,
+    fetch,
+    fetching,
+    load_dataset,
+    register,
+    where,
+)
+from tests.datasets.server import serving
+
+TEXT = b"".join(b"%d,%d\n" % (i, 2 * i) for i in range(40))
+SHA = hashlib.sha256(TEXT).hexdigest()
+
+
+def entry(*urls: str, **more: object) -> Entry:
+    file = RemoteFile("tiny.csv", urls=urls, sha256=more.pop("sha256", ()))  # type: ignore[arg-type]
+    source = Delimited(file="tiny.csv", target=1)
+    return register(Entry(name="tiny", task="regression", source=source, files=(file,), **more))  # type: ignore[arg-type]
+
+
+def cached_files() -> list[str]:
+    folder = fetching.files_folder()
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def test_a_download_is_kept_and_not_repeated() -> None:
+    with serving({"a": TEXT}) as server:
+        tiny = entry(server.url("a"), sha256=(SHA,))
+        assert where(tiny) == "to download"
+        assert fetch("tiny") == [fetching.files_folder() / "tiny.csv"]
+        assert load_dataset("tiny").x_train.shape == (30, 1)
+        assert where(tiny) == "cached"
+        assert server.requests == ["/a"]
+
+
+def test_the_mirror_is_tried_when_the_publisher_fails() -> None:
+    with serving({"broken": TEXT, "b": TEXT}) as server:
+        entry(server.url("gone"), server.url("broken"), server.url("b"), sha256=(SHA,))
+        load_dataset("tiny")
+        assert server.requests == ["/gone", "/broken", "/b"]
+    assert cached_files() == ["tiny.csv"]
+
+
+def test_an_interrupted_download_leaves_nothing_and_starts_anew() -> None:
+    with serving({"broken": TEXT}) as server:
+        entry(server.url("broken"))
+        with pytest.raises(DataError, match="broke"):
+            load_dataset("tiny")
+        assert cached_files() == []
+        server.files["a"] = TEXT
+        entry(server.url("a"))
+        assert len(load_dataset("tiny").x_train) == 30
+
+
+def test_a_wrong_checksum_is_refused_and_names_the_way_out() -> None:
+    with serving({"a": TEXT + b"9,9\n"}) as server:
+        entry(server.url("a"), sha256=(SHA,))
+        with pytest.raises(DataError, match="wrong sha256") as caught:
+            load_dataset("tiny")
+    for part in ("tiny.csv", str(fetching.files_folder()), "CMALIGHT_DATA", server.url("a")):
+        assert part in str(caught.value)
+    assert cached_files() == []
+
+
+def test_wrong_values_are_refused_and_the_download_is_thrown_away() -> None:
+    with serving({"a": TEXT}) as server:
+        entry(server.url("a"), values_sha256="0" * 64)
+        with pytest.raises(DataError, match="other values"):
+            load_dataset("tiny")
+    assert cached_files() == []
+
+
+def test_right_values_are_taken_from_a_repacked_file() -> None:
+    with serving({"a": TEXT, "b": TEXT.replace(b"\n", b"\r\n")}) as server:
+        values = entry(server.url("a")).source.read({"tiny.csv": Path(fetch("tiny")[0])}).digest()
+        Path(fetch("tiny")[0]).unlink()
+        entry(server.url("b"), sha256=(SHA,), values_sha256=values)
+        assert len(load_dataset("tiny").x_train) == 30
+
+
+def test_wrong_shape_is_refused() -> None:
+    with serving({"a": TEXT}) as server:
+        entry(server.url("a"), rows=41)
+        with pytest.raises(DataError, match="40 rows instead of 41"):
+            load_dataset("tiny")
+        entry(server.url("a"), features=2)
+        with pytest.raises(DataError, match="1 features instead of 2"):
+            load_dataset("tiny")
+
+
+def test_a_missing_page_is_named() -> None:
+    with serving({}) as server:
+        entry(server.url("gone"))
+        with pytest.raises(DataError, match="answers 404") as caught:
+            load_dataset("tiny")
+    assert "put it as tiny.csv into" in str(caught.value)
+
+
+def test_offline_says_where_to_put_the_file() -> None:
+    with serving({}) as server:
+        address = server.url("a")
+    entry(address)
+    with pytest.raises(DataError, match="cannot be reached") as caught:
+        load_dataset("tiny")
+    assert f"put it as tiny.csv into {fetching.files_folder()}" in str(caught.value)
+
+
+def test_without_an_address_the_error_says_so() -> None:
+    entry()
+    with pytest.raises(DataError, match="nothing says where to download"):
+        load_dataset("tiny")
+
+
+def test_an_endless_download_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "LARGEST_DOWNLOAD", 1 << 20)
+    with serving({"a": bytes(4 << 20)}) as server:
+        entry(server.url("a"))
+        with pytest.raises(DataError, match="more than 1 MB"):
+            load_dataset("tiny")
+    assert cached_files() == []
+
+
+def test_a_progress_bar_is_drawn_where_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving({"a": TEXT}) as server:
+        entry(server.url("a"))
+        fetch("tiny", progress=True)
+    assert capsys.readouterr().out == ""
+
+
+def test_data_folders_come_before_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder, scale in ((second, 1), (fetching.files_folder(), 3)):
+        folder.mkdir(parents=True)
+        (folder / "tiny.csv").write_bytes(b"".join(b"%d,%d\n" % (i, scale * i) for i in range(40)))
+    monkeypatch.setenv("CMALIGHT_DATA", os.pathsep.join((str(first), str(second))))
+    tiny = entry()
+    assert where(tiny) == "local file"
+    assert load_dataset("tiny").target_scaling.high == [39.0]  # type: ignore[union-attr]
+    monkeypatch.delenv("CMALIGHT_DATA")
+    assert where(tiny) == "cached"
+    assert load_dataset("tiny").target_scaling.high == [117.0]  # type: ignore[union-attr]
+
+
+def test_a_file_put_by_hand_with_a_wrong_checksum_is_refused_and_kept(data_folder: Path) -> None:
+    (data_folder / "tiny.csv").write_bytes(b"1,2\n")
+    entry("http://127.0.0.1:9/never", sha256=(SHA,))
+    with pytest.raises(DataError, match="has the sha256") as caught:
+        load_dataset("tiny")
+    assert str(data_folder / "tiny.csv") in str(caught.value)
+    assert (data_folder / "tiny.csv").exists()
+
+
+def test_the_cache_has_a_place_of_its_own_on_every_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CMALIGHT_CACHE")
+    assert "cmalight" in str(fetching.cache_folder())

@@ -1,0 +1,220 @@
+"""Each data set's parser on a tiny file in its publisher's format."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cmalight.datasets import DataError, Delimited, Raw, dataset_info
+from tests.datasets.makers import (
+    beijing,
+    bikes,
+    cifar,
+    gzipped,
+    idx,
+    keel,
+    lines,
+    tarred,
+    zipped,
+)
+
+
+def read(name: str, *paths: Path) -> Raw:
+    entry = dataset_info(name)
+    return entry.source.read({file.name: path for file, path in zip(entry.files, paths, strict=True)})
+
+
+def test_ailerons_reads_keel_with_forty_inputs(tmp_path: Path) -> None:
+    inputs = {f"A{i}": "real[0,1]" for i in range(40)}
+    rows = [[*range(40), "-8.0E-4"], [*range(1, 41), -0.5]]
+    raw = read("ailerons", zipped(tmp_path / "a.zip", {"ailerons.dat": keel(inputs, "Goal", rows, end="\n")}))
+    assert raw.x.tolist() == [list(range(40)), list(range(1, 41))]
+    assert raw.y.tolist() == [-8e-4, -0.5]
+
+
+def test_california_reads_keel_with_windows_line_ends(tmp_path: Path) -> None:
+    inputs = dict.fromkeys("abcdefgh", "real[0, 9]")
+    data = keel(inputs, "MedianHouseValue", [[1, 2, 3, 4, 5, 6, 7, 8, 9]])
+    raw = read("california", zipped(tmp_path / "c.zip", {"sub/california.dat": data}))
+    assert raw.x.tolist() == [[1, 2, 3, 4, 5, 6, 7, 8]]
+    assert raw.y.tolist() == [9]
+
+
+def test_mv_turns_its_colour_into_three_columns_in_its_place(tmp_path: Path) -> None:
+    inputs = {f"X{i}": "integer [0, 2]" if i == 3 else "real [0, 1]" for i in range(1, 11)}
+    rows = [[i, 0, color, 0, 0, 0, 0, 0, 0, 5, i] for i, color in enumerate((2, 0, 1))]
+    raw = read("mv", zipped(tmp_path / "m.zip", {"mv.dat": keel(inputs, "Y", rows)}))
+    assert raw.x.shape == (3, 12)
+    assert raw.x[:, 2:5].tolist() == [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
+    assert raw.x[:, -1].tolist() == [5, 5, 5]
+
+
+def test_bikes_gives_58_columns(tmp_path: Path) -> None:
+    raw = read("bikes", zipped(tmp_path / "b.zip", {"hour.csv": bikes(), "day.csv": b"no", "Readme.txt": b"no"}))
+    assert raw.x.shape == (24, 58)
+    assert raw.x[0].sum() == pytest.approx(5 + 1 + 0.24 + 0.2879 + 0.81 + 0.5)
+    assert raw.y.tolist() == [13 + i for i in range(24)]
+
+
+def test_bikes_bears_blank_lines_and_stray_blanks_as_copies_have_them(tmp_path: Path) -> None:
+    damaged = bikes().replace(b"\n9,", b"\n\n9,").replace(b",2,1,0,", b",2,1 ,0,")
+    clean, stray = (
+        read("bikes", zipped(tmp_path / f"{i}.zip", {"hour.csv": d})) for i, d in enumerate((bikes(), damaged))
+    )
+    assert clean.digest() == stray.digest()
+
+
+def test_beijing_drops_rows_without_target_and_gives_47_columns(tmp_path: Path) -> None:
+    path = tmp_path / "b.csv"
+    path.write_bytes(beijing())
+    raw = read("beijing-pm25", path)
+    assert raw.x.shape == (24, 47)
+    assert raw.y.tolist() == [100 + i for i in range(24)]
+
+
+def test_beijing_reads_the_zip_of_the_other_address_too(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "b.zip", {"PRSA_data_2010.1.1-2014.12.31.csv": beijing()})
+    assert read("beijing-pm25", path).x.shape == (24, 47)
+
+
+def test_blogfeedback_takes_the_last_column_of_the_training_file(tmp_path: Path) -> None:
+    members = {"blogData_test-2012.02.01.00_00.csv": b"1,2\n", "blogData_train.csv": lines([[*range(281)]])}
+    raw = read("blogfeedback", zipped(tmp_path / "b.zip", members))
+    assert raw.x.tolist() == [list(range(280))]
+    assert raw.y.tolist() == [280]
+
+
+def test_covtype_reads_gzipped_rows(tmp_path: Path) -> None:
+    raw = read("covtype", gzipped(tmp_path / "c.gz", lines([[*range(54), 5], [*range(54), 7]])))
+    assert raw.x.shape == (2, 54)
+    assert raw.y.tolist() == [5, 7]
+
+
+def test_covtype_reads_a_gzip_inside_a_zip(tmp_path: Path) -> None:
+    inner = gzipped(tmp_path / "i.gz", lines([[*range(54), 5]])).read_bytes()
+    assert read("covtype", zipped(tmp_path / "c.zip", {"covtype.data.gz": inner})).y.tolist() == [5]
+
+
+def test_protein_drops_the_two_numbers_and_takes_the_label_third(tmp_path: Path) -> None:
+    data = lines([[279, 261532, 0, *range(74)], [279, 261533, 1, *range(74)]], "\t")
+    raw = read("protein", tarred(tmp_path / "p.tar.gz", {"phy_train.dat": b"1\t2\n", "bio_train.dat": data}))
+    assert raw.x.tolist() == [list(range(74))] * 2
+    assert raw.y.tolist() == [0, 1]
+
+
+def test_sido_joins_matrix_and_targets(tmp_path: Path) -> None:
+    members = {"sido0_train.targets": b"-1\n1\n", "sido0_train.data": b"0 1 1 \n1 0 0 \n", "sido0_test.data": b"x"}
+    raw = read("sido", zipped(tmp_path / "s.zip", members))
+    assert raw.x.tolist() == [[0, 1, 1], [1, 0, 0]]
+    assert raw.y.tolist() == [-1, 1]
+
+
+def test_sido_refuses_targets_of_another_length(tmp_path: Path) -> None:
+    members = {"sido0_train.data": b"0 1\n1 0\n", "sido0_train.targets": b"-1\n"}
+    with pytest.raises(DataError, match="has 2 rows"):
+        read("sido", zipped(tmp_path / "s.zip", members))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_skin_reads_tabs_whatever_the_line_ends(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "s.txt"
+    path.write_bytes(lines([[74, 85, 123, 1], [1, 2, 3, 2]], "\t", end))
+    raw = read("skin-nonskin", path)
+    assert raw.x.tolist() == [[74, 85, 123], [1, 2, 3]]
+    assert raw.y.tolist() == [1, 2]
+
+
+def test_year_takes_the_first_column_as_target(tmp_path: Path) -> None:
+    data = lines([[2001, *(i + 0.5 for i in range(90))]])
+    raw = read("year-prediction-msd", zipped(tmp_path / "y.zip", {"YearPredictionMSD.txt": data}))
+    assert raw.x.tolist() == [[i + 0.5 for i in range(90)]]
+    assert raw.y.tolist() == [2001]
+
+
+def test_cifar10_joins_its_batches_in_order(tmp_path: Path) -> None:
+    members = {f"cifar-10-batches-bin/data_batch_{i}.bin": cifar([[i], [9]], seed=i) for i in (5, 4, 3, 2, 1)}
+    members["cifar-10-batches-bin/test_batch.bin"] = cifar([[7]])
+    raw = read("cifar10", tarred(tmp_path / "c.tar.gz", members))
+    assert raw.x.shape == (10, 3, 32, 32)
+    assert raw.x.dtype == np.uint8
+    assert raw.y.tolist() == [1, 9, 2, 9, 3, 9, 4, 9, 5, 9]
+    assert raw.x[0].tobytes() == members["cifar-10-batches-bin/data_batch_1.bin"][1:3073]
+    assert raw.y_test is not None
+    assert raw.y_test.tolist() == [7]
+
+
+def test_cifar100_takes_the_fine_label(tmp_path: Path) -> None:
+    members = {"cifar-100-binary/train.bin": cifar([[3, 99], [1, 0]]), "cifar-100-binary/test.bin": cifar([[0, 42]])}
+    raw = read("cifar100", tarred(tmp_path / "c.tar.gz", members))
+    assert raw.y.tolist() == [99, 0]
+    assert raw.x[1].tobytes() == members["cifar-100-binary/train.bin"][3074 + 2 :]
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
+def test_mnist_reads_idx(tmp_path: Path, name: str) -> None:
+    images = np.arange(2 * 28 * 28, dtype=np.uint64).astype(np.uint8).reshape(2, 28, 28)
+    arrays = (images, np.array([3, 9], dtype=np.uint8), images[:1], np.array([5], dtype=np.uint8))
+    raw = read(name, *(gzipped(tmp_path / f"{i}.gz", idx(array)) for i, array in enumerate(arrays)))
+    assert raw.x.shape == (2, 1, 28, 28)
+    assert (raw.x[:, 0] == images).all()
+    assert raw.y.tolist() == [3, 9]
+    assert raw.y_test is not None
+    assert raw.y_test.tolist() == [5]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"1,2,3\n4,5\n", "lacks a value in row 2"),
+        (b"1,2,3\n4,5,6,7\n", "not the table"),
+        (b"1,2,x\n", "not the table"),
+        (b"1,2,inf\n", "finite"),
+        (b"", "not the table"),
+        ("1,2,3\n".encode("utf-16"), "not the table"),
+        (b"\xff\xfe\x00,1,2\n", "not the table"),
+    ],
+)
+def test_a_damaged_table_is_refused_with_its_path(tmp_path: Path, data: bytes, message: str) -> None:
+    path = tmp_path / "broken.data"
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=message) as caught:
+        Delimited(file="broken.data", target=2).read({"broken.data": path})
+    assert "broken.data" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"@relation x\n@attribute a real\n", "cut short"),
+        (b"@relation x\n1,2\n", "no @data"),
+        (b"@attribute a real\n@attribute b real\n@outputs c\n@data\n1,2\n", "@outputs"),
+        (b"@attribute a real\n@attribute b real\n@data\n1,2,3\n", "announces 2 attributes"),
+        (b"@attribute \xff real\n@data\n1,2\n", "UTF-8"),
+        (b"@attribute b real\n@data\n1\n", "nothing to predict"),
+    ],
+)
+def test_a_damaged_keel_file_is_refused(tmp_path: Path, data: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read("california", zipped(tmp_path / "k.zip", {"california.dat": data}))
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (b"\x00\x00\x08\x03", b"", "not an IDX"),
+        (idx(np.zeros((2, 2, 2), np.uint8))[:-1], b"", "cut short"),
+        (idx(np.zeros((0, 2, 2), np.uint8)), b"", "empty"),
+        (idx(np.zeros((2, 2, 2), np.uint8)), idx(np.zeros(3, np.uint8)), "do not belong together"),
+        (idx(np.zeros((1, 2, 2), np.uint8)), idx(np.full(1, 10, np.uint8)), "only 10 classes"),
+    ],
+)
+def test_a_damaged_idx_file_is_refused(tmp_path: Path, images: bytes, labels: bytes, message: str) -> None:
+    paths = [gzipped(tmp_path / f"{i}.gz", data) for i, data in enumerate((images, labels, images, labels))]
+    with pytest.raises(DataError, match=message):
+        read("mnist", *paths)
+
+
+def test_a_cut_cifar_batch_is_refused(tmp_path: Path) -> None:
+    members = {"train.bin": cifar([[0, 1]])[:-1], "test.bin": cifar([[0, 1]])}
+    with pytest.raises(DataError, match=r"train\.bin .* cut short"):
+        read("cifar100", tarred(tmp_path / "c.tar.gz", members))
