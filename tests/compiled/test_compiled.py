@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from cmalight import CMA, IG, CMALight, Controlled, TensorBatches, fit
-from cmalight.compiled import pace
+from cmalight.compiled import pace, select
 from cmalight.compiled.epochs import CompiledEngine
 from cmalight.evaluation import merging
 from cmalight.training.loop import Problem, watched_epoch
