@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and only once everything they hold is known."""
+"""Files that are written whole or not at all, and read only where what they unpack to fits a limit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import os
 import stat
 from collections.abc import Collection, Mapping
 from pathlib import Path
+
+LIMIT_VARIABLE = "CMALIGHT_MAX_BYTES"
+DEFAULT_LIMIT = 1 << 30
 
 
 def check_outputs(outputs: Mapping[str, Path], inputs: Collection[Path]) -> None:
@@ -59,6 +62,50 @@ def write_all(contents: Mapping[Path, bytes]) -> None:
     finally:
         for place in ready:
             place.unlink(missing_ok=True)
+
+
+def unpacking_limit() -> int:
+    """How many bytes a file may unpack to, or take as numbers in memory, before it is refused.
+
+    Returns:
+        The number in the environment variable CMALIGHT_MAX_BYTES, or 1 GiB.
+
+    Raises:
+        ValueError: the variable does not hold a positive number.
+    """
+    given = os.environ.get(LIMIT_VARIABLE, "")
+    if not given:
+        return DEFAULT_LIMIT
+    try:
+        limit = int(float(given))  # 4e9 is easier to write than ten digits
+    except (ValueError, OverflowError):
+        limit = 0
+    if limit <= 0:
+        raise ValueError(f"{LIMIT_VARIABLE} is {given!r}; expected a positive number of bytes, such as 4e9")
+    return limit
+
+
+def refuse_larger(what: str | Path, size: int, *, error: type[Exception] = ValueError) -> None:
+    """Refuses what would take more than `unpacking_limit()` bytes, before it is unpacked.
+
+    Args:
+        what: the file, as the message names it.
+        size: the bytes it would take, or those it has taken so far.
+        error: the type to raise.
+
+    Raises:
+        Exception: of the type `error`, if the size is above the limit.
+    """
+    limit = unpacking_limit()
+    if size > limit:
+        raise error(
+            f"{what} would take {_megabytes(size)} MB or more when it is read, and the limit is {_megabytes(limit)} MB; "
+            f"if you trust the file, raise it: {LIMIT_VARIABLE}={size} in the environment"
+        )
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.3g}" if size < 10**8 else str(size // 10**6)
 
 
 def sync_folder(folder: Path) -> None:
