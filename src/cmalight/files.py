@@ -99,8 +99,8 @@ def refuse_larger(what: str | Path, size: int, *, error: type[Exception] = Value
     limit = unpacking_limit()
     if size > limit:
         raise error(
-            f"{what} would take {_megabytes(size)} MB or more when it is read, and the limit is {_megabytes(limit)} MB; "
-            f"if you trust the file, raise it: {LIMIT_VARIABLE}={size} in the environment"
+            f"{what} would take {_megabytes(size)} MB or more when it is read, above the limit of "
+            f"{_megabytes(limit)} MB; if you trust it, raise that: {LIMIT_VARIABLE}={size} in the environment"
         )
 
 
