@@ -1,8 +1,12 @@
-"""The limit on what a file may unpack to."""
+"""The limit on what a file may unpack to; files that appear whole, and what is left of those that did not."""
+
+import os
+import time
+from pathlib import Path
 
 import pytest
 
-from cmalight.files import DEFAULT_LIMIT, refuse_larger, unpacking_limit
+from cmalight.files import DEFAULT_LIMIT, refuse_larger, remove_abandoned, unpacking_limit, whole_file
 
 
 def test_the_limit_is_one_gibibyte_unless_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,3 +28,27 @@ def test_what_is_larger_is_refused_with_the_way_to_allow_it(monkeypatch: pytest.
     refuse_larger("a.npz", 1000)
     with pytest.raises(KeyError, match=r"a\.npz would take .* MB.*CMALIGHT_MAX_BYTES=1001"):
         refuse_larger("a.npz", 1001, error=KeyError)
+
+
+def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old")
+    with whole_file(path) as file:
+        file.write(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    with pytest.raises(RuntimeError, match="in the middle"), whole_file(path) as file:
+        file.write(b"half")
+        raise RuntimeError("in the middle")
+    assert path.read_bytes() == b"new"
+    assert [found.name for found in tmp_path.iterdir()] == ["a.bin"]
+
+
+def test_what_a_killed_process_left_goes_after_an_hour(tmp_path: Path) -> None:
+    for name in ("kept.tmp", ".a.bin.1.aa.tmp", ".a.bin.2.bb.tmp", "a.bin"):
+        (tmp_path / name).write_bytes(b"x")
+    for name in ("kept.tmp", ".a.bin.1.aa.tmp", "a.bin"):
+        os.utime(tmp_path / name, (time.time() - 4000, time.time() - 4000))
+    remove_abandoned(tmp_path)
+    assert sorted(found.name for found in tmp_path.iterdir()) == [".a.bin.2.bb.tmp", "a.bin", "kept.tmp"]
+    remove_abandoned(tmp_path / "absent")

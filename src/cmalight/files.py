@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import stat
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 LIMIT_VARIABLE = "CMALIGHT_MAX_BYTES"
 DEFAULT_LIMIT = 1 << 30
+ABANDONED_AFTER = 3600.0  # seconds; whoever writes a file touches it more often
 
 
 def check_outputs(outputs: Mapping[str, Path], inputs: Collection[Path]) -> None:
@@ -108,6 +113,40 @@ def _megabytes(size: int) -> str:
     return f"{size / 1e6:.3g}" if size < 10**8 else str(size // 10**6)
 
 
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, which appears at `path` when the block ends without an error, and not before.
+
+    Args:
+        path: where it is to be; its folder is there already. What is there now stays until then.
+
+    Yields:
+        A binary file in the same folder, opened for writing.
+    """
+    temporary = _temporary_beside(path)
+    try:
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path.resolve())
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Removes what processes that were killed while they wrote left in a folder.
+
+    Args:
+        folder: its temporary files that nobody has written to for an hour go; it need not exist.
+    """
+    oldest = time.time() - ABANDONED_AFTER
+    for path in folder.glob(".*.tmp"):
+        with contextlib.suppress(OSError):  # another process may clear up too
+            if path.stat().st_mtime < oldest:
+                path.unlink()
+
+
 def sync_folder(folder: Path) -> None:
     """Makes renames in it last; a system that cannot open folders does without."""
     try:
@@ -123,7 +162,7 @@ def sync_folder(folder: Path) -> None:
 def _temporary_beside(path: Path) -> Path:
     """In the folder of what a link points to, so that the last step is a rename within one disk."""
     target = path.resolve()
-    return target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    return target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
 
 
 def _is_device(path: Path) -> bool:
