@@ -1,9 +1,13 @@
-"""Messages for names that are not known."""
+"""Errors about data, and messages for names that are not known."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+
+
+class DataError(ValueError):
+    """Data that cannot be had as asked for: the message says what is wrong with which file, and what to do."""
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:

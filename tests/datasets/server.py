@@ -1,15 +1,20 @@
-"""A real HTTP server on loopback that serves, breaks off, refuses, and counts."""
+"""A real HTTP server on loopback that serves, breaks off, refuses, drips, and counts."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
+Content = bytes | Callable[[BaseHTTPRequestHandler], None]
+
 
 class Server:
-    """`files` maps a path to its content; what ends in /broken announces all and sends half, /gone is a 404."""
+    """`files` maps a path to its content; what ends in /broken announces all and sends half, /gone is a 404.
 
-    def __init__(self, files: dict[str, bytes]) -> None:
+    A function instead of a content gives the whole answer itself.
+    """
+
+    def __init__(self, files: dict[str, Content]) -> None:
         self.files = files
         self.requests: list[str] = []
         self.address = ""
@@ -19,7 +24,7 @@ class Server:
 
 
 @contextmanager
-def serving(files: dict[str, bytes], *, most_requests: int = 20) -> Iterator[Server]:
+def serving(files: dict[str, Content], *, most_requests: int = 20) -> Iterator[Server]:
     server = Server(files)
 
     class Handler(BaseHTTPRequestHandler):
@@ -30,6 +35,10 @@ def serving(files: dict[str, bytes], *, most_requests: int = 20) -> Iterator[Ser
             content = files.get(self.path.strip("/"))
             if content is None or len(server.requests) > most_requests:
                 self.send_error(404)
+                return
+            if callable(content):
+                with suppress(OSError):  # whoever asked may have gone
+                    content(self)
                 return
             self.send_response(200)
             self.send_header("Content-Length", str(len(content)))

@@ -1,7 +1,11 @@
 """Where files are looked for, and downloads that work, break off, are wrong, missing or impossible."""
 
+import gzip
 import hashlib
 import os
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -17,7 +21,7 @@ from cmalight.datasets import (
     register,
     where,
 )
-from tests.datasets.server import serving
+from tests.datasets.server import Content, serving
 
 TEXT = b"".join(b"%d,%d\n" % (i, 2 * i) for i in range(40))
 SHA = hashlib.sha256(TEXT).hexdigest()
@@ -30,15 +34,16 @@ def entry(*urls: str, **more: object) -> Entry:
 
 
 def cached_files() -> list[str]:
+    """Without the marks that keep files of one name apart."""
     folder = fetching.files_folder()
-    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    return sorted(path.name.split("-", 1)[-1] for path in folder.iterdir()) if folder.exists() else []
 
 
 def test_a_download_is_kept_and_not_repeated() -> None:
     with serving({"a": TEXT}) as server:
         tiny = entry(server.url("a"), sha256=(SHA,))
         assert where(tiny) == "to download"
-        assert fetch("tiny") == [fetching.files_folder() / "tiny.csv"]
+        assert fetch("tiny") == [fetching.cached_file(tiny.files[0])]
         assert load_dataset("tiny").x_train.shape == (30, 1)
         assert where(tiny) == "cached"
         assert server.requests == ["/a"]
@@ -113,7 +118,7 @@ def test_offline_says_where_to_put_the_file() -> None:
     entry(address)
     with pytest.raises(DataError, match="cannot be reached") as caught:
         load_dataset("tiny")
-    assert f"put it as tiny.csv into {fetching.files_folder()}" in str(caught.value)
+    assert "put it as tiny.csv into a folder named in CMALIGHT_DATA, or as" in str(caught.value)
 
 
 def test_without_an_address_the_error_says_so() -> None:
@@ -122,13 +127,76 @@ def test_without_an_address_the_error_says_so() -> None:
         load_dataset("tiny")
 
 
-def test_an_endless_download_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "LARGEST_DOWNLOAD", 1 << 20)
-    with serving({"a": bytes(4 << 20)}) as server:
+def drip(text: bytes, seconds: float = 0.005) -> Callable[[BaseHTTPRequestHandler], None]:
+    def send(handler: BaseHTTPRequestHandler) -> None:
+        for byte in text:
+            handler.wfile.write(bytes([byte]))
+            time.sleep(seconds)
+
+    return send
+
+
+HEADER = b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n" % len(TEXT)
+
+
+@pytest.mark.parametrize("when", ["in the content", "in the header"])
+def test_a_server_that_drips_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    monkeypatch.setattr(fetching, "SLOWNESS_SECONDS", 0.2)
+
+    def content(handler: BaseHTTPRequestHandler) -> None:
+        if when == "in the content":
+            handler.wfile.write(HEADER)
+            drip(TEXT)(handler)
+        else:
+            drip(HEADER + TEXT)(handler)
+
+    with serving({"a": content, "b": TEXT}) as server:
         entry(server.url("a"))
-        with pytest.raises(DataError, match="more than 1 MB"):
+        with pytest.raises(DataError, match=r"less than 10 kB per second, over 0[.]2 seconds"):
+            load_dataset("tiny")
+        assert cached_files() == []
+        entry(server.url("a"), server.url("b"))
+        assert len(load_dataset("tiny").x_train) == 30
+
+
+def packed(text: bytes) -> Callable[[BaseHTTPRequestHandler], None]:
+    """The answer of a server that packs though it was asked not to."""
+    data = gzip.compress(text)
+    head = b"HTTP/1.0 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(data)
+    return lambda handler: handler.wfile.write(head + data) and None
+
+
+def endless(handler: BaseHTTPRequestHandler) -> None:
+    handler.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n")
+    for _ in range(64):
+        handler.wfile.write(bytes(1 << 20))
+
+
+@pytest.mark.parametrize("content", [bytes(4 << 20), packed(bytes(4 << 20)), endless])
+def test_an_answer_above_the_limit_is_refused_and_not_kept(monkeypatch: pytest.MonkeyPatch, content: Content) -> None:
+    monkeypatch.setenv("CMALIGHT_MAX_BYTES", "1e6")
+    with serving({"a": content}) as server:
+        entry(server.url("a"))
+        with pytest.raises(DataError, match=r"above the limit of 1 MB.*CMALIGHT_MAX_BYTES"):
             load_dataset("tiny")
     assert cached_files() == []
+
+
+def test_an_answer_that_is_packed_unasked_is_unpacked() -> None:
+    with serving({"a": packed(TEXT)}) as server:
+        entry(server.url("a"), sha256=(SHA,))
+        assert len(load_dataset("tiny").x_train) == 30
+
+
+def test_what_a_killed_download_left_is_cleared(tmp_path: Path) -> None:
+    left = fetching.files_folder() / ".tiny.csv.1.abcd.tmp"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"half")
+    os.utime(left, (time.time() - 4000, time.time() - 4000))
+    with serving({"a": TEXT}) as server:
+        entry(server.url("a"))
+        load_dataset("tiny")
+    assert cached_files() == ["tiny.csv"]
 
 
 def test_a_progress_bar_is_drawn_where_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,11 +208,11 @@ def test_a_progress_bar_is_drawn_where_asked_for(capsys: pytest.CaptureFixture[s
 
 def test_data_folders_come_before_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    for folder, scale in ((second, 1), (fetching.files_folder(), 3)):
-        folder.mkdir(parents=True)
-        (folder / "tiny.csv").write_bytes(b"".join(b"%d,%d\n" % (i, scale * i) for i in range(40)))
-    monkeypatch.setenv("CMALIGHT_DATA", os.pathsep.join((str(first), str(second))))
     tiny = entry()
+    for path, scale in ((second / "tiny.csv", 1), (fetching.cached_file(tiny.files[0]), 3)):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"".join(b"%d,%d\n" % (i, scale * i) for i in range(40)))
+    monkeypatch.setenv("CMALIGHT_DATA", os.pathsep.join((str(first), str(second))))
     assert where(tiny) == "local file"
     assert load_dataset("tiny").target_scaling.high == [39.0]  # type: ignore[union-attr]
     monkeypatch.delenv("CMALIGHT_DATA")

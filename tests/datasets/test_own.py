@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmalight.datasets import DataError, dataset_info, load_dataset
+from cmalight.datasets.fetching import files_folder
+from tests.datasets.server import serving
 
 CSV = 'id,colour,size,price\n1,"red, dark",3,10\n2,blue,4,20\n3,blue,5,30\n4,"red, dark",6,40\n'
 TOML = """
@@ -57,6 +59,22 @@ def test_two_descriptions_of_one_name_do_not_share_a_cache(tmp_path: Path) -> No
         scaling = load_dataset(path, test_share=0.0).target_scaling
         assert scaling is not None
         assert scaling.high == [float(price)]
+
+
+def test_two_downloads_of_one_name_never_meet(tmp_path: Path) -> None:
+    """Neither the files nor what was parsed from them, also where the name of the data set is the same."""
+    prices = {"a": "40", "b": "80"}
+    with serving({folder: CSV.replace("40", price).encode() for folder, price in prices.items()}) as server:
+        for again in range(2):
+            for folder, price in prices.items():
+                path = tmp_path / f"{folder}.toml"
+                path.write_text(TOML.replace('"shop.csv"', f'"shop.csv"\nurls = ["{server.url(folder)}"]'))
+                scaling = load_dataset(path, test_share=0.0).target_scaling
+                assert scaling is not None
+                assert scaling.high == [float(price)]
+            if again == 0:
+                for file in files_folder().iterdir():  # what was parsed is left
+                    file.unlink()
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ except ImportError as missing:
 
 from cmalight.datasets.entries.big_tables import BIG_TABLES
 from cmalight.datasets.entries.embedded import GENERATED_NAMES, SHIPPED, generated_entry
-from cmalight.datasets.entries.entry import DataError, Entry, Raw, RemoteFile, Source
+from cmalight.datasets.entries.entry import Entry, Raw, RemoteFile, Source
 from cmalight.datasets.entries.pictures import PICTURES
 from cmalight.datasets.entries.small_tables import SMALL_TABLES
 from cmalight.datasets.image_formats import Cifar, Idx
@@ -28,7 +28,7 @@ from cmalight.datasets.loading import fetch_files, raw_data, where
 from cmalight.datasets.own import own_entry
 from cmalight.datasets.splitting import DataSplit, split
 from cmalight.datasets.table_formats import Delimited, Keel
-from cmalight.errors import unknown_name
+from cmalight.errors import DataError, unknown_name
 
 __all__ = [
     "Cifar",

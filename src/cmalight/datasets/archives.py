@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from cmalight.datasets.entries.entry import DataError
+from cmalight.errors import DataError
 
 MEGABYTE = 1 << 20
 ALWAYS_ALLOWED = 64 * MEGABYTE

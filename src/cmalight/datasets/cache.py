@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import secrets
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from cmalight.datasets.entries.entry import Array, DataError, Raw
+from cmalight.datasets.entries.entry import Array, Raw
+from cmalight.errors import DataError
+from cmalight.files import remove_abandoned, whole_file
 
 VERSION = 1
 _MAGIC = b"CMALDATA"
@@ -40,17 +40,12 @@ def save(path: Path, raw: Raw, *, recipe: str, stamp: str) -> None:
     ]
     header = json.dumps({"version": VERSION, "recipe": recipe, "stamp": stamp, "arrays": described}).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(_MAGIC + len(header).to_bytes(8, "little") + header + hashlib.sha256(header).digest())
-            for array in arrays.values():
-                file.write(bytes(-file.tell() % _ALIGNMENT))
-                file.write(_bytes(array))
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    remove_abandoned(path.parent)
+    with whole_file(path) as file:
+        file.write(_MAGIC + len(header).to_bytes(8, "little") + header + hashlib.sha256(header).digest())
+        for array in arrays.values():
+            file.write(bytes(-file.tell() % _ALIGNMENT))
+            file.write(_bytes(array))
 
 
 def load(path: Path, *, recipe: str, stamp: str | None) -> Raw | None:

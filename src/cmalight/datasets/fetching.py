@@ -7,18 +7,23 @@ import hashlib
 import logging
 import os
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from cmalight.datasets.entries.entry import DataError, Entry, RemoteFile, library
+from cmalight.datasets.entries.entry import Entry, RemoteFile, library
+from cmalight.errors import DataError
+from cmalight.files import refuse_larger, remove_abandoned, whole_file
 
 DATA_VARIABLE = "CMALIGHT_DATA"
 CACHE_VARIABLE = "CMALIGHT_CACHE"
-LARGEST_DOWNLOAD = 2 << 30
 TIMEOUT_SECONDS = 30
+SLOWNESS_SECONDS = 30.0  # over which a download has to keep the lowest rate
+LOWEST_RATE = 10_000  # bytes per second
 _CHUNK = 1 << 20
 _logger = logging.getLogger("cmalight")
+Show = Callable[[int, int | None], None]  # bytes done, and of how many
 
 
 def data_folders() -> list[Path]:
@@ -39,14 +44,24 @@ def files_folder() -> Path:
     return cache_folder() / "files"
 
 
+def cached_file(file: RemoteFile) -> Path:
+    """Where a download goes.
+
+    Args:
+        file: what defines it (name, addresses, checksums) marks the file, so that two of one name never meet.
+
+    Returns:
+        A path in the cache, whether there is a file or not.
+    """
+    mark = hashlib.sha256(repr((file.name, file.urls, file.sha256)).encode()).hexdigest()[:16]
+    return files_folder() / f"{mark}-{file.name}"
+
+
 def locate(entry: Entry, file: RemoteFile) -> Path | None:
     """The file, if it is on this machine."""
-    folders = [*([entry.folder] if entry.folder else []), *data_folders(), files_folder()]
-    for folder in folders:
-        for name in (file.name, *file.other_names):
-            if (folder / name).is_file():
-                return folder / name
-    return None
+    folders = [*([entry.folder] if entry.folder else []), *data_folders()]
+    places = [folder / name for folder in folders for name in (file.name, *file.other_names)]
+    return next((path for path in (*places, cached_file(file)) if path.is_file()), None)
 
 
 def obtain(entry: Entry, *, progress: bool | None = None) -> dict[str, Path]:
@@ -80,9 +95,9 @@ def download(entry: Entry, file: RemoteFile, *, progress: bool | None = None) ->
 
 
 def by_hand(file: RemoteFile) -> str:
-    """The way out for who has no connection, or an address that no longer works."""
+    """The way out without a connection, or with an address that no longer works."""
     source = f"Get it from {file.urls[0]} and put" if file.urls else "Put"
-    return f"{source} it as {file.name} into {files_folder()}, or into a folder named in {DATA_VARIABLE}"
+    return f"{source} it as {file.name} into a folder named in {DATA_VARIABLE}, or as {cached_file(file)}"
 
 
 def sha256_of(path: Path) -> str:
@@ -106,78 +121,113 @@ def _verify(entry: Entry, file: RemoteFile, path: Path) -> None:
 
 
 def _retrieve(entry: Entry, file: RemoteFile, url: str, *, progress: bool | None) -> Path:
-    pooch, requests = library("pooch"), library("requests")
-    strict = file.sha256[0] if len(file.sha256) == 1 and not entry.values_sha256 else None
+    requests, urllib3 = library("requests"), library("urllib3")
+    path = cached_file(file)
+    known = () if entry.values_sha256 else file.sha256
     try:
-        with _watched(file, progress) as watch, _quiet(pooch):
-            downloader = pooch.HTTPDownloader(
-                progressbar=watch,
-                chunk_size=_CHUNK,
-                timeout=TIMEOUT_SECONDS,
-                headers={"Accept-Encoding": "identity"},
-            )
-            path = pooch.retrieve(url, known_hash=strict, fname=file.name, path=files_folder(), downloader=downloader)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(path.parent)
+        with _watched(file, progress) as show:
+            _Transfer(url, path, known, show).run()
     except requests.exceptions.HTTPError as error:
         raise DataError(f"{url} answers {error.response.status_code} {error.response.reason}") from error
     except (requests.exceptions.ConnectionError, requests.exceptions.Timeout) as error:
         raise DataError(f"{url} cannot be reached, or the connection broke") from error
-    except requests.exceptions.RequestException as error:
+    except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError) as error:
         raise DataError(f"{url} broke off ({type(error).__name__})") from error
-    except DataError:
-        raise
-    except ValueError as error:
-        raise DataError(f"what {url} sends has the wrong sha256") from error
     except OSError as error:
-        raise DataError(f"{files_folder()} cannot be written to ({error.strerror})") from error
-    return Path(path)
+        raise DataError(f"{path.parent} cannot be written to ({error.strerror})") from error
+    return path
 
 
-@contextlib.contextmanager
-def _quiet(pooch: Any) -> Iterator[None]:
-    """pooch prints what it does; we log it."""
-    logger = pooch.get_logger()
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+class _Transfer:
+    """One download in a thread of its own, so that no server, however slow in whatever it does, is waited for long."""
 
-
-class _Watch:
-    """What pooch calls a progress bar: it stops a download that is larger than any data set, and may draw a bar."""
-
-    def __init__(self, file: RemoteFile, bar: Any = None) -> None:
-        self.total = 0
-        self._file, self._bar, self._done = file, bar, 0
-        self._task = bar.add_task(file.name, total=file.size) if bar else None
-
-    def update(self, amount: int) -> None:
-        self._done += amount
-        if self._done > LARGEST_DOWNLOAD + _CHUNK:
-            raise DataError(f"more than {LARGEST_DOWNLOAD >> 20} MB came for {self._file.name}")
-        if self._bar:
-            self._bar.update(self._task, total=self.total or None, completed=self._done)
-
-    def reset(self) -> None:
+    def __init__(self, url: str, path: Path, known: tuple[str, ...], show: Show) -> None:
+        self._url, self._path, self._known, self._show = url, path, known, show
         self._done = 0
+        self._given_up = threading.Event()
+        self._response: Any = None
+        self._failure: BaseException | None = None
 
-    def close(self) -> None:
-        """pooch calls it; the bar is closed by `_watched`."""
+    def run(self) -> None:
+        thread = threading.Thread(target=self._work, daemon=True)
+        thread.start()
+        try:
+            before = 0
+            while True:
+                thread.join(SLOWNESS_SECONDS)
+                if not thread.is_alive():
+                    break
+                if self._done - before < LOWEST_RATE * SLOWNESS_SECONDS:
+                    raise DataError(
+                        f"{self._url} sends less than {LOWEST_RATE // 1000} kB per second, "
+                        f"over {SLOWNESS_SECONDS:g} seconds: too slow to wait for"
+                    )
+                before = self._done
+        finally:
+            self._given_up.set()
+            if thread.is_alive() and self._response is not None:
+                self._response.raw.shutdown()  # wakes a thread that waits for the next byte
+                thread.join(TIMEOUT_SECONDS)
+        if self._failure is not None:
+            raise self._failure
+
+    def _work(self) -> None:
+        try:
+            self._download()
+        except BaseException as failure:
+            self._failure = failure
+
+    def _download(self) -> None:
+        requests = library("requests")
+        headers = {"Accept-Encoding": "identity"}
+        with requests.get(self._url, stream=True, timeout=TIMEOUT_SECONDS, headers=headers) as response:
+            if self._given_up.is_set():
+                return
+            response.raise_for_status()
+            self._response = response
+            length = response.headers.get("Content-Length", "")
+            total = int(length) if length.isdecimal() and length.isascii() else None
+            refuse_larger(f"what {self._url} sends", total or 0, error=DataError)
+            with whole_file(self._path) as file:
+                digest = self._receive(response.raw, total, file)
+                if self._known and digest not in self._known:
+                    raise DataError(f"what {self._url} sends has the wrong sha256")
+
+    def _receive(self, raw: Any, total: int | None, file: BinaryIO) -> str:
+        """Writes what comes, unpacked if the server packs it unasked, and returns its sha256."""
+        sha = hashlib.sha256()
+        while block := raw.read1(_CHUNK, decode_content=True):
+            if self._given_up.is_set():
+                raise DataError(f"{self._url} was given up")
+            self._done += len(block)
+            refuse_larger(f"what {self._url} sends", self._done, error=DataError)
+            sha.update(block)
+            file.write(block)
+            self._show(self._done, total)
+        if total is not None and raw.tell() < total:
+            raise DataError(f"{self._url} broke off after {raw.tell()} of {total} bytes")
+        return sha.hexdigest()
 
 
 @contextlib.contextmanager
-def _watched(file: RemoteFile, progress: bool | None) -> Iterator[_Watch]:
+def _watched(file: RemoteFile, progress: bool | None) -> Iterator[Show]:
     """A bar on a terminal (or where asked for) if rich is installed, none otherwise."""
     if progress is False or (progress is None and not sys.stderr.isatty()):
-        yield _Watch(file)
+        yield _show_nothing
         return
     try:
         from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
     except ImportError:
-        yield _Watch(file)
+        yield _show_nothing
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield _Watch(file, bar)
+        task = bar.add_task(file.name, total=file.size)
+        yield lambda done, total: bar.update(task, total=total, completed=done)
+
+
+def _show_nothing(done: int, total: int | None) -> None:
+    """Nobody watches."""

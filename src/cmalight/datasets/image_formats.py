@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from cmalight.datasets.archives import members
-from cmalight.datasets.entries.entry import Array, DataError, Raw
+from cmalight.datasets.entries.entry import Array, Raw
+from cmalight.errors import DataError
 
 _UNSIGNED_BYTES = 8
 _CIFAR_SHAPE = (3, 32, 32)

@@ -8,8 +8,9 @@ import re
 from pathlib import Path
 
 from cmalight.datasets import cache
-from cmalight.datasets.entries.entry import DataError, Entry, Raw
+from cmalight.datasets.entries.entry import Entry, Raw
 from cmalight.datasets.fetching import cache_folder, files_folder, locate, obtain
+from cmalight.errors import DataError
 
 _logger = logging.getLogger("cmalight")
 
@@ -56,7 +57,8 @@ def cached_path(entry: Entry) -> Path:
 
 
 def _recipe(entry: Entry) -> str:
-    parts = (entry.source, entry.task, entry.rows, entry.features, entry.test_rows, entry.values_sha256)
+    files = tuple((file.name, file.urls, file.sha256) for file in entry.files)
+    parts = (entry.source, entry.task, entry.rows, entry.features, entry.test_rows, entry.values_sha256, files)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -68,7 +70,7 @@ def _stamp(entry: Entry) -> str | None:
         if path is None:
             return None
         status = path.stat()
-        stamps.append(f"{file.name} {status.st_size} {status.st_mtime_ns}")
+        stamps.append(f"{path} {status.st_size} {status.st_mtime_ns}")
     return "; ".join(stamps)
 
 
@@ -77,7 +79,7 @@ def _parsed(entry: Entry, *, progress: bool | None) -> Raw:
     files = obtain(entry, progress=progress)
     try:
         return _checked(entry, entry.source.read(files), files)
-    except DataError:
+    except Exception:
         for name in files.keys() - here_before:
             files[name].unlink(missing_ok=True)
         raise

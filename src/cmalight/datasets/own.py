@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cmalight.datasets.entries.entry import DataError, Entry, RemoteFile, library
+from cmalight.datasets.entries.entry import Entry, RemoteFile, library
 from cmalight.datasets.table_formats import Delimited
-from cmalight.errors import unknown_name
+from cmalight.errors import DataError, unknown_name
 
 _KEYS: dict[str, type | tuple[type, ...]] = {
     "name": str,

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cmalight.datasets.entries.entry import Array, DataError, Entry, Raw, Task, training_count
+from cmalight.datasets.entries.entry import Array, Entry, Raw, Task, training_count
+from cmalight.errors import DataError
 from cmalight.tables.scaling import MinMax
 
 _BLOCK_ROWS = 65_536

@@ -16,7 +16,8 @@ from typing import IO, Any
 import numpy as np
 
 from cmalight.datasets.archives import members
-from cmalight.datasets.entries.entry import Array, DataError, Raw, library
+from cmalight.datasets.entries.entry import Array, Raw, library
+from cmalight.errors import DataError
 
 Column = str | int
 _MISSING = ("", "NA", "?", "<null>")

@@ -11,8 +11,8 @@ import numpy as np
 from torch import Tensor
 
 from cmalight.datasets import generated
-from cmalight.datasets.entries.entry import DataError, Entry, Raw, Task, library
-from cmalight.errors import unknown_name
+from cmalight.datasets.entries.entry import Entry, Raw, Task, library
+from cmalight.errors import DataError, unknown_name
 
 _MAKERS: dict[str, tuple[Callable[..., tuple[Tensor, Tensor]], Task, str]] = {
     "teacher": (generated.teacher_network, "regression", "Teacher: the answers of a random network, with noise"),

@@ -21,10 +21,6 @@ PAPER_TEST_SHARE = 0.25
 _BLOCK_ROWS = 65_536
 
 
-class DataError(ValueError):
-    """A data set that cannot be had as asked for: the message says what is wrong with which file and what to do."""
-
-
 def library(name: str) -> Any:
     """An optional library, imported now that it is needed."""
     try:
