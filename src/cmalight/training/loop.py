@@ -113,8 +113,7 @@ def watched_figures(report: EpochReport) -> EpochFigures:
 
 def plain_epoch(problem: Problem, optimizer: Optimizer) -> EpochFigures:
     """An epoch under one of torch's optimizers; one that is broken off keeps its weights."""
-    lr = largest_lr(optimizer)
-    losses, samples = LossSum(), 0.0
+    lr, losses, samples = math.nan, LossSum(), 0.0
     with _in_training_mode(optimizer):
         for number, (inputs, target) in enumerate(problem.batches(problem.feed)):
             count = problem.count(target, inputs)
@@ -126,11 +125,14 @@ def plain_epoch(problem: Problem, optimizer: Optimizer) -> EpochFigures:
                     problem.before_batch(number)
                 optimizer.zero_grad()
                 loss = problem.loss(inputs, target)
-                loss.backward()  # type: ignore[no-untyped-call]
+                if torch.is_grad_enabled():  # a line search wants the loss alone
+                    loss.backward()  # type: ignore[no-untyped-call]
                 return loss
 
             losses.add(optimizer.step(closure), count)  # type: ignore[arg-type]
             samples += count
+            if number == 0:
+                lr = largest_lr(optimizer)  # as a schedule has set it for this epoch
     if not samples:
         raise ValueError("The data gave no batch; it must give at least one, on every pass")
     return plain_figures(optimizer, lr=lr, f_tilde=losses.value() / samples)

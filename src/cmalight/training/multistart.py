@@ -92,7 +92,7 @@ class ManyStarts:
                 [(started.run.model, started.run.optimizer) for started in self._starts],
                 run.loss_fn,
                 feed,
-                before_block=run.before_batch,
+                before_block=self._before_block,
                 seconds_left=run.seconds_left,
             )
             run.engine.compiler = self._engine
@@ -101,6 +101,12 @@ class ManyStarts:
             raise ValueError(f"Several starts at once are compiled, which is not possible here: {reason}") from reason
         for number, started in enumerate(self._starts):
             started.run.use_objectives(self._engine.objective(number), self._engine.objective(number))
+
+    def _before_block(self, number: int) -> None:
+        self._run.before_batch(number)
+        for started in self._starts:
+            if started.stop is None:
+                started.run.before_batch(number)
 
     def _epoch(self) -> Stop | None:
         """One of every start that has not ended; a stop where none is left, or something ends them all."""

@@ -26,6 +26,7 @@ from cmalight.optim import IG
 from cmalight.optim.base import EpochOptimizer
 from cmalight.parallel.ranks import is_distributed, ranks_of
 from cmalight.training.best import Best
+from cmalight.training.budget import Budget
 from cmalight.training.callbacks import Callback
 from cmalight.training.clock import TrainingClock
 from cmalight.training.feed import counter, device_of, training_feed, validation_feed
@@ -121,6 +122,10 @@ class Run:
         self.use_objectives(*(Objective(model, loss_fn, self.feed, process_group=False) for _ in range(2)))
         self.engine = ChosenEngine(settings.engine, self._problem, self.optimizer)
         self.clock = TrainingClock()
+        rules = settings.rules
+        self.tell_budget(
+            Budget(max_epochs=rules.max_epochs, time_limit=rules.time_limit, seconds=lambda: self.clock.seconds())
+        )
         self.interruptions = Interruptions()
         self._display: Display = Quiet()
         self._checkpoints = None if settings.checkpoint is None else RunCheckpoints(self, settings)
@@ -137,6 +142,12 @@ class Run:
         """Training time so far."""
         return self.clock.seconds()
 
+    def tell_budget(self, budget: Budget) -> None:
+        """To an optimizer that asks how much of the run is done."""
+        self.budget = budget
+        if hasattr(self.optimizer, "budget"):
+            self.optimizer.budget = budget
+
     def train(self, epochs: Callable[[], Stop] | None = None) -> Stop:
         """Run to the first stop rule that applies; `epochs` takes the place of this run's own."""
         with own_randomness(self.model, self.settings.seed), self.interruptions:
@@ -150,6 +161,7 @@ class Run:
                 time_limit=self.settings.rules.time_limit,
             )
             self.clock = TrainingClock(elapsed)
+            self.budget.epochs = float(len(self.history))
             stop = Stop(Status.INTERRUPTED, "an error")
             try:
                 stop = self._epochs(file) if epochs is None else epochs()
@@ -232,6 +244,7 @@ class Run:
             self.next_lr, self.direction_norm = figures.next_lr, figures.direction_norm
             self.best.see(record, self.model)
             self.history.append(record)
+            self.budget.epochs = float(len(self.history))
             if file is not None:
                 file.append(record)
             return self.tell(record)
@@ -288,7 +301,8 @@ class Run:
 
     def before_batch(self, number: int) -> None:
         self.check_limits()
-        self._display.within_epoch(len(self.history) + number / self._batches_per_epoch, self.clock.seconds())
+        self.budget.epochs = len(self.history) + number / self._batches_per_epoch
+        self._display.within_epoch(self.budget.epochs, self.clock.seconds())
 
     @property
     def _batches_per_epoch(self) -> int:

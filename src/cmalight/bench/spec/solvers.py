@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from cmalight.bench.spec.study import Solver, SpecError
 from cmalight.errors import unknown_name
 from cmalight.training.optimizers import SOLVERS as OPTIMIZERS
+from cmalight.training.optimizers import package
 
 
 @dataclass(frozen=True)
@@ -35,30 +36,15 @@ class KnownSolver:
     package: str | None = None
 
 
-def _schedule_free_adamw(params: Iterable[Tensor], /, **options: Any) -> Optimizer:
-    made: Optimizer = _package("schedulefree").AdamWScheduleFree(params, **options)
-    return made
+def _lbfgs_wolfe(params: Iterable[Tensor], /, **options: Any) -> Optimizer:
+    return torch.optim.LBFGS(params, **{"line_search_fn": "strong_wolfe", **options})
 
 
-def _prodigy(params: Iterable[Tensor], /, **options: Any) -> Optimizer:
-    made: Optimizer = _package("prodigyopt").Prodigy(params, **options)
-    return made
-
-
-def _package(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as missing:
-        raise ImportError(
-            f'this solver needs {name}, which is not installed: pip install "cmalight[bench]"'
-        ) from missing
-
-
+_PACKAGES = {"schedule-free-adamw": "schedulefree", "prodigy": "prodigyopt", "prodigy-cosine": "prodigyopt"}
 SOLVERS: dict[str, KnownSolver] = {
-    **{name: KnownSolver(make) for name, make in OPTIMIZERS.items()},
+    **{name: KnownSolver(make, package=_PACKAGES.get(name)) for name, make in OPTIMIZERS.items()},
     "lbfgs": KnownSolver(torch.optim.LBFGS, full_batch=True),
-    "schedule-free-adamw": KnownSolver(_schedule_free_adamw, package="schedulefree"),
-    "prodigy": KnownSolver(_prodigy, package="prodigyopt"),
+    "lbfgs-wolfe": KnownSolver(_lbfgs_wolfe, full_batch=True),
 }
 
 
@@ -67,7 +53,7 @@ def known_solver(solver: Solver) -> KnownSolver:
     if solver.solver in SOLVERS:
         found = SOLVERS[solver.solver]
         if found.package is not None:
-            _package(found.package)
+            package(found.package)
         return found
     if ":" in solver.solver:
         return KnownSolver(imported(solver.solver))

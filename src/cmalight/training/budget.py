@@ -1,0 +1,46 @@
+"""How much of a run is done: what a schedule and a control that know their budget follow, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class Budget:
+    """The share of a run that is behind it, by its epochs or by its clock: whichever ends first has the larger share.
+
+    `fit` makes one, moves it on before every batch, and gives it to every optimizer that has an attribute `budget`.
+    A run that is resumed goes on from its share; one that is resumed with more epochs, or more time, falls back to
+    the share that its epochs have in the larger budget.
+
+    Attributes:
+        epochs: how many are done; 2.5 is the middle of the third.
+    """
+
+    def __init__(
+        self, *, max_epochs: int | None = None, time_limit: float | None = None, seconds: Callable[[], float]
+    ) -> None:
+        """Make a budget of which nothing is used.
+
+        Args:
+            max_epochs: the end in epochs, if there is one.
+            time_limit: the end in seconds of training, if there is one.
+            seconds: gives the seconds of training so far.
+        """
+        self.epochs = 0.0
+        self._max_epochs = max_epochs
+        self._time_limit = time_limit
+        self._seconds = seconds
+
+    def share(self) -> float:
+        """What is done, from 0 at the start to 1 at the end."""
+        by_epochs = _share(self.epochs, self._max_epochs)
+        by_clock = 0.0 if self._time_limit is None else _share(self._seconds(), self._time_limit)
+        return max(by_epochs, by_clock)
+
+    __call__ = share
+
+
+def _share(done: float, whole: float | None) -> float:
+    if whole is None:
+        return 0.0
+    return min(1.0, max(0.0, done / whole)) if whole > 0 else 1.0
