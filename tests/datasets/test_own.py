@@ -97,6 +97,9 @@ def test_two_downloads_of_one_name_never_meet(tmp_path: Path) -> None:
         ('drop = ["id"]', "rows = 5", "4 rows instead of 5"),
         ('drop = ["id"]', 'sha256 = "00"', "sha256"),
         ("[dataset]", "[dataset", "not TOML"),
+        ('["id"]', '["price"]', "drop has 'price', which is the target"),
+        ('["colour"]', '["price"]', "one_hot has 'price', which is the target"),
+        ('["id"]', '["colour"]', "both drop and one_hot have 'colour'"),
         ('one_hot = ["colour"]', "", "not the table"),
     ],
 )

@@ -218,3 +218,19 @@ def test_a_cut_cifar_batch_is_refused(tmp_path: Path) -> None:
     members = {"train.bin": cifar([[0, 1]])[:-1], "test.bin": cifar([[0, 1]])}
     with pytest.raises(DataError, match=r"train\.bin .* cut short"):
         read("cifar100", tarred(tmp_path / "c.tar.gz", members))
+
+
+def test_what_a_packed_table_takes_as_numbers_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where lines are shorter than the first, which are filled up, and where words become columns."""
+    monkeypatch.setenv("CMALIGHT_MAX_BYTES", "1e6")
+    zeros = lines([[0, 0]] * 70_000)
+    short = lines([list(range(1000)), *([[0]] * 200)])
+    words = lines([[f"c{i % 900}", i] for i in range(1800)])
+    for name, content, one_hot in (("zeros", zeros, ()), ("short", short, ()), ("words", words, (0,))):
+        path = zipped(tmp_path / f"{name}.zip", {"a.csv": content})
+        source = Delimited(file="f", member="a.csv", target=1, one_hot=one_hot, drop_missing=True)
+        with pytest.raises(DataError, match=rf"{name}\.zip.* above the limit of 1 MB"):
+            source.read({"f": path})
+        monkeypatch.setenv("CMALIGHT_MAX_BYTES", "1e9")
+        assert len(source.read({"f": path}).x) > 0
+        monkeypatch.setenv("CMALIGHT_MAX_BYTES", "1e6")

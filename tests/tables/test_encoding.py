@@ -10,7 +10,7 @@ from cmalight.tables.encoding import (
     detect_task,
     target_from_dict,
 )
-from cmalight.tables.reading import Column, Table
+from cmalight.tables.table import Column, Table
 
 
 def numbers(name, *values):

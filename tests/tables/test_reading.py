@@ -7,7 +7,8 @@ import numpy as np
 import pandas
 import pytest
 
-from cmalight.tables.reading import Reading, read_table
+from cmalight.tables.reading import read_table
+from cmalight.tables.table import Reading
 
 
 def write(path, text):

@@ -26,7 +26,7 @@ def reading_options(function: Function) -> Function:
 
 
 def reading(delimiter: str | None, decimal: str, missing: tuple[str, ...]) -> Any:
-    from cmalight.tables.reading import Reading
+    from cmalight.tables.table import Reading
 
     if delimiter is not None:
         delimiter = {"tab": "\t", "\\t": "\t"}.get(delimiter, delimiter)

@@ -1,7 +1,8 @@
 """Members of zip, tar and gzip files as streams.
 
 Nothing is ever unpacked to disk, so no member can land outside a folder; hostile names are refused all the same.
-Every stream counts what it gives and stops at a limit, so a small file cannot fill the memory.
+A member that announces more than the limit is not opened, and every stream counts what it gives and stops there, since
+announcements may lie: a small file cannot fill the memory.
 """
 
 from __future__ import annotations
@@ -16,11 +17,9 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from cmalight.errors import DataError
+from cmalight.files import refuse_larger
 
 MEGABYTE = 1 << 20
-ALWAYS_ALLOWED = 64 * MEGABYTE
-MOST_ALLOWED = 4096 * MEGABYTE
-GREATEST_RATIO = 200
 MOST_MEMBERS = 10_000
 _BROKEN = (zlib.error, zipfile.BadZipFile, tarfile.TarError, EOFError, OSError)
 # What a hostile header makes the standard library raise beside its own errors.
@@ -28,10 +27,10 @@ _CONFUSED = (ValueError, OverflowError, RuntimeError, NotImplementedError, KeyEr
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that ends in a DataError past `limit` bytes, and wherever the packed data is damaged."""
+    """A stream that ends in a DataError past the limit, and wherever the packed data is damaged."""
 
-    def __init__(self, stream: IO[bytes], limit: int, what: str) -> None:
-        self._stream, self._left, self._what, self._limit = stream, limit, what, limit
+    def __init__(self, stream: IO[bytes], what: str) -> None:
+        self._stream, self._what, self._given = stream, what, 0
 
     def readable(self) -> bool:
         return True
@@ -43,12 +42,8 @@ class _Bounded(io.RawIOBase):
             raise
         except (*_BROKEN, *_CONFUSED) as error:
             raise DataError(f"{self._what} is damaged or cut short ({error}): get it again") from error
-        self._left -= len(data)
-        if self._left < 0:
-            raise DataError(
-                f"{self._what} unpacks to more than {self._limit // MEGABYTE} MB, which its size does not justify: "
-                "it is not what the publisher distributes"
-            )
+        self._given += len(data)
+        refuse_larger(self._what, self._given, error=DataError)
         buffer[: len(data)] = data
         return len(data)
 
@@ -74,21 +69,20 @@ def members(path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes
 
 
 def _members(path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes]]]:
-    limit = min(MOST_ALLOWED, max(ALWAYS_ALLOWED, GREATEST_RATIO * path.stat().st_size))
     with path.open("rb") as file:
         start = file.read(4)
         file.seek(0)
         if start.startswith(b"PK"):
-            yield from _zip_members(file, path, wanted, limit)
+            yield from _zip_members(file, path, wanted)
         elif start.startswith(b"\x1f\x8b"):
-            yield from _gzip_members(file, path, wanted, limit)
+            yield from _gzip_members(file, path, wanted)
         elif len(wanted) == 1:
-            yield wanted[0], io.BufferedReader(_Bounded(file, limit, str(path)), MEGABYTE)
+            yield wanted[0], io.BufferedReader(_Bounded(file, str(path)), MEGABYTE)
         else:
             raise DataError(f"{path} is neither a zip nor a tar.gz file: it should hold {', '.join(wanted)}")
 
 
-def _zip_members(file: IO[bytes], path: Path, wanted: tuple[str, ...], limit: int) -> Iterator[tuple[str, IO[bytes]]]:
+def _zip_members(file: IO[bytes], path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes]]]:
     with zipfile.ZipFile(file) as archive:
         infos = archive.infolist()
         if len(infos) > MOST_MEMBERS:
@@ -99,13 +93,14 @@ def _zip_members(file: IO[bytes], path: Path, wanted: tuple[str, ...], limit: in
             if info.is_dir() or not (base in wanted or packed):
                 continue
             what = f"{info.filename} in {path}"
+            refuse_larger(what, info.file_size, error=DataError)
             with archive.open(info) as stream:
-                opened = io.BufferedReader(_Bounded(stream, limit, what), MEGABYTE)
-                yield (base[:-3], _gunzipped(opened, limit, what)) if packed else (base, opened)
+                opened = io.BufferedReader(_Bounded(stream, what), MEGABYTE)
+                yield (base[:-3], _gunzipped(opened, what)) if packed else (base, opened)
 
 
-def _gzip_members(file: IO[bytes], path: Path, wanted: tuple[str, ...], limit: int) -> Iterator[tuple[str, IO[bytes]]]:
-    stream = _gunzipped(file, limit, str(path))
+def _gzip_members(file: IO[bytes], path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes]]]:
+    stream = _gunzipped(file, str(path))
     if stream.peek(512)[257:262] != b"ustar":
         if len(wanted) > 1:
             raise DataError(f"{path} is a single packed file: it should hold {', '.join(wanted)}")
@@ -122,11 +117,11 @@ def _gzip_members(file: IO[bytes], path: Path, wanted: tuple[str, ...], limit: i
                 raise DataError(f"{info.name} in {path} is a link or a device, not a file: do not trust this archive")
             member = archive.extractfile(info)
             if member is not None:
-                yield base, io.BufferedReader(_Bounded(member, limit, f"{info.name} in {path}"), MEGABYTE)
+                yield base, io.BufferedReader(_Bounded(member, f"{info.name} in {path}"), MEGABYTE)
 
 
-def _gunzipped(file: IO[bytes], limit: int, what: str) -> io.BufferedReader:
-    return io.BufferedReader(_Bounded(gzip.GzipFile(fileobj=file, mode="rb"), limit, what), MEGABYTE)  # type: ignore[arg-type]
+def _gunzipped(file: IO[bytes], what: str) -> io.BufferedReader:
+    return io.BufferedReader(_Bounded(gzip.GzipFile(fileobj=file, mode="rb"), what), MEGABYTE)  # type: ignore[arg-type]
 
 
 def _base_name(name: str, path: Path) -> str:

@@ -45,13 +45,8 @@ def own_entry(path: Path) -> Entry:
     separator = table.get("separator", ",")
     if len(separator) != 1:
         raise DataError(f"{path}: separator must be one character, got {separator!r}")
-    return Entry(
-        name=table.get("name", path.stem),
-        title=table.get("title", ""),
-        task=task,
-        rows=table.get("rows"),
-        features=table.get("features"),
-        source=Delimited(
+    try:
+        source = Delimited(
             file=file.name,
             member=table.get("member", ""),
             separator=separator,
@@ -62,7 +57,16 @@ def own_entry(path: Path) -> Entry:
             drop_missing=table.get("drop_missing", False),
             labels=task == "classification",
             quoted=True,
-        ),
+        )
+    except ValueError as error:
+        raise DataError(f"{path}: {error}") from error
+    return Entry(
+        name=table.get("name", path.stem),
+        title=table.get("title", ""),
+        task=task,
+        rows=table.get("rows"),
+        features=table.get("features"),
+        source=source,
         files=(
             RemoteFile(
                 name=file.name,

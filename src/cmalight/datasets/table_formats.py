@@ -6,8 +6,8 @@ which is what makes a checksum of the values possible.
 
 from __future__ import annotations
 
-import csv
 import warnings
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,8 @@ import numpy as np
 from cmalight.datasets.archives import members
 from cmalight.datasets.entries.entry import Array, Raw, library
 from cmalight.errors import DataError
+from cmalight.files import refuse_larger
+from cmalight.tables.delimited import read_frame
 
 Column = str | int
 _MISSING = ("", "NA", "?", "<null>")
@@ -45,6 +47,14 @@ class Delimited:
     drop_missing: bool = False
     labels: bool = False
     quoted: bool = False
+
+    def __post_init__(self) -> None:
+        for key, columns in {"drop": self.drop, "one_hot": self.one_hot}.items():
+            if self.target in columns:
+                raise ValueError(f"{key} has {self.target!r}, which is the target; take it out of {key}")
+        both = next((column for column in self.drop if column in self.one_hot), None)
+        if both is not None:
+            raise ValueError(f"both drop and one_hot have {both!r}; take it out of one of them")
 
     def read(self, files: Mapping[str, Path]) -> Raw:
         path = files[self.file]
@@ -146,15 +156,26 @@ def encoded(
     frame = frame[~missing]
     if len(frame) == 0:
         raise DataError(f"{path} has no complete row")
-    columns: list[Array] = []
-    for column in frame.columns:
-        if column == target:
-            continue
-        columns.append(_indicators(frame[column], path) if column in one_hot else frame[[column]].to_numpy(np.float64))
-    if not columns:
+    if len(frame.columns) < 2:
         raise DataError(f"{path} has a target and nothing to predict it from")
+    ranks = {column: _ranks(frame[column]) for column in one_hot}
+    categories = {column: int(rank.max()) + 1 for column, rank in ranks.items()}
+    for column, count in categories.items():
+        if count > _MOST_CATEGORIES:
+            raise DataError(
+                f"{path}: one-hot would make {count} columns of {column!r}: drop it, or take it as a number"
+            )
+    width = len(frame.columns) - 1 - len(one_hot) + sum(categories.values())
+    refuse_larger(f"{path} as {width} columns", len(frame) * width * 8, error=DataError)
+    x = np.empty((len(frame), width))
+    at = 0
+    for column in frame.columns.drop(target):
+        if column in ranks:
+            x[:, at : at + categories[column]] = ranks[column][:, np.newaxis] == np.arange(categories[column])
+        else:
+            x[:, at] = frame[column].to_numpy(np.float64)
+        at += categories.get(column, 1)
     y = _ranks(frame[target]) if labels else frame[target].to_numpy(np.float64)
-    x = np.concatenate(columns, axis=1)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise DataError(f"{path} has a value that is not a finite number")
     return Raw(x, y)
@@ -172,28 +193,18 @@ def _frame(
 ) -> Any:
     """A pandas frame: columns in `text` as strings, all others as numbers."""
     pandas = library("pandas")
-    kinds: Any = dtype
-    if text:
-        kinds = dict.fromkeys(text, str)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            frame = pandas.read_csv(
+            frame = read_frame(
                 stream,
-                sep=r"\s+" if separator == " " else separator,
-                header=0 if header else None,
-                dtype=kinds,
-                na_values=list(_MISSING),
-                keep_default_na=False,
-                quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
-                encoding="utf-8-sig",
-                skipinitialspace=True,
-                low_memory=False,
-                **_exact(pandas),
+                path,
+                separator=separator,
+                header=header,
+                dtype=defaultdict(lambda: dtype, dict.fromkeys(text, "str")),
+                missing=_MISSING,
+                quoted=quoted,
             )
-            numbers = [column for column in frame.columns if column not in text]
-            if text:
-                frame = frame.astype(dict.fromkeys(numbers, dtype))
     except DataError:
         raise
     except (ValueError, OverflowError, TypeError, Warning, pandas.errors.ParserError) as error:
@@ -202,12 +213,6 @@ def _frame(
     if not isinstance(frame.index, pandas.RangeIndex):
         raise DataError(f"{path} has rows with more values than its header has names")
     return frame
-
-
-def _exact(pandas: Any) -> dict[str, str]:
-    """What makes pandas read the nearest double; from 3.1 on it always does, and warns if it is asked to."""
-    version = tuple(int(part) for part in pandas.__version__.split(".")[:2])
-    return {"float_precision": "round_trip"} if version < (3, 1) else {}
 
 
 def _text(line: bytes, path: Path) -> str:
@@ -226,13 +231,3 @@ def _ranks(values: Any) -> Array:
     numbers = pandas.to_numeric(plain, errors="coerce")
     kept = plain if numbers.isna().any() else numbers
     return np.asarray(np.unique(kept.to_numpy(dtype=None if kept is numbers else str), return_inverse=True)[1])
-
-
-def _indicators(values: Any, path: Path) -> Array:
-    ranks = _ranks(values)
-    count = int(ranks.max()) + 1
-    if count > _MOST_CATEGORIES:
-        raise DataError(
-            f"{path}: one-hot would make {count} columns of {values.name!r}: drop it, or take it as a number"
-        )
-    return np.eye(count, dtype=np.float64)[ranks]

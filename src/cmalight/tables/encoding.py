@@ -10,8 +10,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cmalight.tables.reading import Column, Table, listed, number_name, unknown_column
+from cmalight.errors import DataError
+from cmalight.files import refuse_larger
 from cmalight.tables.scaling import Array, MinMax
+from cmalight.tables.table import Column, Table, listed, number_name
 
 Task = Literal["regression", "classification"]
 Rows = npt.NDArray[np.intp]
@@ -133,10 +135,14 @@ class FeatureEncoding:
         return len(self.numeric) + sum(feature.width for feature in self.categorical)
 
     def apply(self, table: Table) -> Array:
-        """One row of numbers per row; the table may hold other columns too."""
+        """One row of numbers per row; the table may hold other columns too.
+
+        Raises:
+            DataError: a column is not there or not what it was in training, or the numbers would take too much memory.
+        """
         for name in self.names:
-            if name not in table.names:
-                raise unknown_column(table.source, name, table.names)
+            table.column(name)  # one that is not there is an error
+        refuse_larger(f"{table.source} as {self.width} inputs", table.rows * self.width * 8, error=DataError)
         numbers = _joined([feature.apply(table) for feature in self.numeric], table.rows)
         return _joined([self.scaling.apply(numbers), *(f.apply(table) for f in self.categorical)], table.rows)
 

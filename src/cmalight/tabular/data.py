@@ -21,8 +21,9 @@ from cmalight.tables.encoding import (
     complete_target,
     detect_task,
 )
-from cmalight.tables.reading import Reading, Table, listed, read_table
+from cmalight.tables.reading import read_table
 from cmalight.tables.scaling import MinMax
+from cmalight.tables.table import Reading, Table, listed
 
 logger = logging.getLogger("cmalight.tabular")
 

@@ -17,8 +17,8 @@ from torch import nn
 from cmalight.models import network_from_dict, network_to_dict
 from cmalight.sealed import DamagedError, SealError, VersionError, seal, unseal
 from cmalight.tables.encoding import ClassTarget, FeatureEncoding, Target, target_from_dict
-from cmalight.tables.reading import Reading, Table, listed
 from cmalight.tables.scaling import Array
+from cmalight.tables.table import Reading, Table, listed
 
 KIND = "cmalight-model"
 VERSION = 1

@@ -15,7 +15,8 @@ from cmalight.errors import unknown_name
 from cmalight.files import check_outputs, write_all
 from cmalight.models import layered, parse_size
 from cmalight.tables.encoding import ClassTarget
-from cmalight.tables.reading import Reading, Table, read_table
+from cmalight.tables.reading import read_table
+from cmalight.tables.table import Reading, Table
 from cmalight.tabular.data import Pair, Prepared, TableChoices, is_file, prepare
 from cmalight.tabular.model import Predictions, TabularModel, Unknown, load_model, model_to_bytes
 from cmalight.tabular.plot import check_picture, losses_over_seconds

@@ -1,0 +1,166 @@
+"""Named columns of numbers or of text, and how messages speak of them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cmalight.errors import DataError, unknown_name
+
+MOST_COLUMNS = 100_000
+_LISTED = 8  # names that a message lists at most
+
+
+@dataclass(frozen=True)
+class Column:
+    """Numbers (float64, NaN where a cell is missing) or text (str, None where a cell is missing)."""
+
+    name: str
+    values: npt.NDArray[Any]
+
+    @property
+    def is_numeric(self) -> bool:
+        return self.values.dtype != np.dtype(object)
+
+    @property
+    def missing(self) -> npt.NDArray[np.bool_]:
+        found = np.isnan(self.values) if self.is_numeric else [cell is None for cell in self.values]
+        return np.asarray(found, dtype=np.bool_)
+
+    def take(self, rows: npt.NDArray[np.intp]) -> Column:
+        return Column(self.name, self.values[rows])
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of equal length; `source` is what messages call the table, `layout` says how it was read."""
+
+    source: str
+    columns: tuple[Column, ...]
+    layout: str = ""
+
+    @property
+    def rows(self) -> int:
+        return len(self.columns[0].values)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def column(self, name: str) -> Column:
+        found = self._by_name.get(name)
+        if found is None:
+            raise unknown_column(self.source, name, self.names)
+        return found
+
+    def without(self, names: Collection[str]) -> Table:
+        left_out = {self.column(name).name for name in names}  # a name that is not there is a typo
+        return self.only([name for name in self.names if name not in left_out])
+
+    def only(self, names: Sequence[str]) -> Table:
+        return Table(self.source, tuple(self.column(name) for name in names), self.layout)
+
+    def take(self, rows: npt.NDArray[np.intp]) -> Table:
+        return Table(self.source, tuple(column.take(rows) for column in self.columns), self.layout)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Column]:
+        return {column.name: column for column in self.columns}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to read a file where its looks are not enough. All but `target` are for csv files.
+
+    Args:
+        delimiter: None finds it out: comma, semicolon, tab or bar.
+        decimal: the decimal sign of a csv file.
+        missing: cells that stand for a missing value, besides those that pandas knows (empty, NA, null, nan, ...).
+        as_text: columns that are text even if they look like numbers.
+        target: in an npz file, the array that is not the features.
+    """
+
+    delimiter: str | None = None
+    decimal: str = "."
+    missing: tuple[str, ...] = ()
+    as_text: frozenset[str] = frozenset()
+    target: str = "y"
+
+
+def check_names(source: object, names: Sequence[str]) -> None:
+    """Refuses columns that cannot be told apart, or of which there are too many.
+
+    Args:
+        source: the file, as the message names it.
+        names: of its columns, in their order.
+
+    Raises:
+        DataError: a name is empty, or there twice, or all are numbers; or there are more than `MOST_COLUMNS`.
+    """
+    if not any(names):
+        raise DataError(f"{source} is empty; expected a first line with the names of the columns")
+    refuse_wide(source, len(names))
+    if "" in names:
+        raise DataError(
+            f"{source}: column {names.index('') + 1} has no name; name it in the first line "
+            "(an index written by pandas: to_csv(index=False) leaves it out)"
+        )
+    if all(_is_number(name) for name in names):
+        raise DataError(
+            f"{source}: the first line holds numbers ({listed(names)}), not names; add a line that names the columns"
+        )
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise DataError(f"{source} has two columns named {name!r}; rename one")
+        seen.add(name)
+
+
+def refuse_wide(source: object, columns: int) -> None:
+    """Refuses a table of more than `MOST_COLUMNS` columns."""
+    if columns > MOST_COLUMNS:
+        raise DataError(f"{source} has {columns} columns; the most that are read are {MOST_COLUMNS}")
+
+
+def unknown_column(source: str, name: str, names: Sequence[str]) -> DataError:
+    """The error for a column that is not there; of many columns, the message lists the nearest and the first few."""
+    if len(names) > _LISTED:
+        nearest = difflib.get_close_matches(name, names, n=1) if len(names) <= 1000 else []
+        names = [*nearest, *(n for n in names[:_LISTED] if n not in nearest), f"... ({len(names)} in all)"]
+    return DataError(unknown_name(f"column in {source}:", name, names))
+
+
+def listed(names: Collection[str]) -> str:
+    """Names for a message, the first few of many."""
+    shown = ", ".join(list(names)[:_LISTED])
+    return f"{shown}, ... ({len(names)} in all)" if len(names) > _LISTED else shown
+
+
+def number_name(number: float) -> str:
+    """A number as a category or class: 3 rather than 3.0."""
+    return str(int(number)) if float(number).is_integer() else repr(float(number))
+
+
+def object_array(cells: Iterable[str | None]) -> npt.NDArray[Any]:
+    """Cells of text as an array that nothing is converted in."""
+    held = list(cells)
+    array = np.empty(len(held), dtype=object)
+    array[:] = held
+    return array
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
