@@ -114,24 +114,34 @@ def _megabytes(size: int) -> str:
 
 
 @contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
+def whole_file(path: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
     """A file to write to, which appears at `path` when the block ends without an error, and not before.
 
     Args:
         path: where it is to be; its folder is there already. What is there now stays until then.
+        keep: where what is there now goes; it is overwritten otherwise.
 
     Yields:
         A binary file in the same folder, opened for writing.
+
+    Raises:
+        OSError: it could not be written; the message names `path`.
     """
-    temporary = _temporary_beside(path)
+    temporary, target = _temporary_beside(path), path.resolve()
     try:
         with temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path.resolve())
+        if keep is not None and target.exists():
+            target.replace(keep)
+        temporary.replace(target)
+        sync_folder(target.parent)
+    except OSError as error:
+        raise _about(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def remove_abandoned(folder: Path) -> None:
@@ -171,4 +181,4 @@ def _is_device(path: Path) -> bool:
 
 
 def _about(path: Path, error: OSError) -> OSError:
-    return OSError(error.errno, error.strerror, str(path))
+    return OSError(error.errno, error.strerror or str(error), str(path))

@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from cmalight import bench
+from cmalight import bench, locks
 from cmalight.bench.running import board, driver, runner, supervise
-from cmalight.bench.store import lock, results
+from cmalight.bench.store import results
 from cmalight.bench.store.lock import acquired, owner_alive
 from tests.bench.common import ENVIRONMENT, contents, finished, has_ended, spec, start, toml, trainers
 from tests.helpers import wait_for
@@ -130,7 +130,7 @@ def test_a_lock_of_another_machine_counts_while_it_moves(tmp_path, caplog):
 def test_looking_at_a_folder_does_not_keep_a_driver_out(tmp_path, monkeypatch):
     """`status` holds the lock for a moment."""
     fcntl = pytest.importorskip("fcntl")
-    monkeypatch.setattr(lock, "_TRIES", 10_000)  # a moment may be long on a busy machine
+    monkeypatch.setattr(locks, "_TRIES", 10_000)  # a moment may be long on a busy machine
     (tmp_path / "lock").touch()
     with (tmp_path / "lock").open() as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)

@@ -86,9 +86,9 @@ def _check_one_step(
     model: nn.Module, loss_fn: Loss, layout: Layout, inputs: Tensor, target: Tensor, *, loader: object
 ) -> None:
     """Looks at what a step does beside its gradient: random numbers, buffers, parameters that it leaves out."""
-    with undisturbed(model, loader), torch.enable_grad():
+    with undisturbed(model, loader, loss_fn), torch.enable_grad():
         before = {name: (b, b._version, b.detach().clone()) for name, b in model.named_buffers()}
-        drawn = [(source, source.get()) for source in sources(model, loader)]
+        drawn = [(source, source.get()) for source in sources(model, loader, loss_fn)]
         try:
             output = model(inputs)
             refuse_broadcast(output, target, loss_fn)

@@ -32,17 +32,26 @@ class ChosenEngine:
         self._wanted = wanted
         self._problem = problem
         self._optimizer = optimizer
+        self._remembered: bool | None = None
 
     @property
     def compile_seconds(self) -> float:
         return 0.0 if self.compiler is None else self.compiler.compile_seconds
+
+    def choice(self) -> tuple[bool, str]:
+        """Whether epochs are compiled, and why; what `remember` takes."""
+        return self.compiled is not None, self.reason
+
+    def remember(self, compiled: bool, reason: str) -> None:
+        """What a run that is gone on with had chosen: "auto" depends on time, and would choose otherwise now."""
+        self._remembered, self.reason = compiled, reason
 
     def choose(self, *, epochs_left: float, seconds_left: Callable[[], float]) -> None:
         """Compile where that was asked for, or is predicted to pay."""
         if self._wanted == "eager":
             return
         try:
-            if self._wanted == "compiled" or self._pays(epochs_left, seconds_left()):
+            if self._wanted == "compiled" or self._is_chosen(epochs_left, seconds_left):
                 self._compile(seconds_left)
         except CannotCompile as reason:
             if self._wanted == "compiled":
@@ -50,6 +59,9 @@ class ChosenEngine:
                     f"engine='compiled' is not possible here: {reason}; use engine='eager', or 'auto'"
                 ) from reason
             self._say(reason)
+
+    def _is_chosen(self, epochs_left: float, seconds_left: Callable[[], float]) -> bool:
+        return self._pays(epochs_left, seconds_left()) if self._remembered is None else self._remembered
 
     def give_up(self, reason: CannotCompile) -> None:
         """Go on with eager epochs."""

@@ -62,7 +62,7 @@ def _step_seconds(model: nn.Module, loss_fn: Loss, optimizer: Optimizer, batch: 
     """Of a forward and a backward pass, the fastest of a few; infinite for a batch the model cannot take."""
     params = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
     fastest = math.inf
-    with undisturbed(model, None), torch.enable_grad():
+    with undisturbed(model, None, loss_fn), torch.enable_grad():
         for _ in range(_TRIES):
             began = time.perf_counter()
             try:

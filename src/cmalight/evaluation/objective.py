@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import torch
@@ -99,11 +99,19 @@ class Objective:
     def __call__(self) -> float:
         self._share_out()
         try:
-            with undisturbed(self.model, self._part):
+            with undisturbed(self.model, self._part, (self.loss_fn, self._forward)):
                 self._set_mode()
                 return self._mean_loss()
         finally:
             reshard(self.model)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What later passes depend on: whether batches are merged, and when that is tried again."""
+        return {"merge": self._merge, "tried": self._tried, "passes": self._passes}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on as the objective that `state_dict` was taken from."""
+        self._merge, self._tried, self._passes = state["merge"], state["tried"], state["passes"]
 
     def _share_out(self) -> None:
         ranks = ranks_of(self.model, self.process_group)
@@ -173,7 +181,7 @@ class Objective:
         self._passes += 1
         if self._merge is None or (self._tried and self._merge and _is_time_to_try_again(self._passes)):
             # The trial draws random numbers of its own, and a resumed run makes it at another moment.
-            with undisturbed(self.model, self._part):
+            with undisturbed(self.model, self._part, (self.loss_fn, self._forward)):
                 self._merge, self._tried = self._merging_is_exact(), True
         return bool(self._merge) and not looks_across_the_batch(self.model)
 

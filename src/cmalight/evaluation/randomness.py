@@ -1,52 +1,85 @@
-"""Every source of random numbers that a pass over a model and its loader may draw from, to be saved and put back."""
+"""Every source of random numbers that a pass over a model and its data may draw from, to be saved and put back."""
 
 from __future__ import annotations
 
+import functools
 import random
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-# The attributes of a loader behind which generators of its own are looked for.
-_PARTS_OF_A_LOADER = (
-    "loader",
-    "dataloader",
-    "sampler",
-    "batch_sampler",
-    "dataset",
-    "datasets",
-    "transform",
-    "transforms",
-)
-_DEPTH = 4
+from cmalight.evaluation.reachable import MoreObjects, reachable
+
+# Positions in the memory of NumPy's generators, and flags: what is beyond them is not checked by NumPy.
+_LIMITS = {"pos": 625, "buffer_pos": 5, "has_gauss": 2, "has_uint32": 2, "uinteger": 1 << 32, "key": 1 << 64}
 
 
 @dataclass(frozen=True)
 class Source:
-    """A random number generator: `get` gives its state as plain data, `put` sets it."""
+    """A random number generator.
+
+    Attributes:
+        name: where it was found, the same in every process that builds the same objects.
+        get: gives its state as plain data.
+        put: sets the state.
+    """
 
     name: str
     get: Callable[[], Any]
     put: Callable[[Any], object]
 
 
-def sources(model: nn.Module | None, loader: object) -> list[Source]:
-    """The global generators of torch, Python, NumPy and the model's devices, and those of the model and the loader."""
-    seen: set[int] = set()
-    modules = () if model is None else model.modules()
-    own = [s for owner in modules for s in _own_generators(owner, 1, seen)]
-    own += _own_generators(loader, _DEPTH, seen)
-    return [
+@dataclass(frozen=True)
+class Randomness:
+    """What was found.
+
+    Attributes:
+        sources: what can be saved and put back.
+        uncovered: where there is something that cannot, and what it is.
+    """
+
+    sources: tuple[Source, ...]
+    uncovered: tuple[str, ...]
+
+
+def sources(model: nn.Module | None, loader: object, loss_fn: object = None) -> tuple[Source, ...]:
+    """What a pass over a loader may draw from: the sources of `randomness_of`."""
+    return randomness_of(model, loader=loader, loss_fn=loss_fn).sources
+
+
+def randomness_of(model: nn.Module | None, **others: object) -> Randomness:
+    """Looks for all random numbers that these objects may use.
+
+    Args:
+        model: its devices have generators, too.
+        **others: what else is used, by name: a loader with its samplers, its data set, its collate function and its
+            transforms; a loss function; ...
+
+    Returns:
+        The generators of torch, Python, NumPy and the model's devices, and those that can be reached from the objects.
+    """
+    own: list[Source] = []
+    uncovered: list[str] = []
+    known = _global_generators()
+    for path, thing in reachable({"model": model, **others}):
+        kind: Any = type(thing)
+        if _is_uncovered(kind):
+            uncovered.append(f"{path} ({kind.__name__})")
+        elif (found := _source_or_none(path, thing)) is not None and id(found[0]) not in known:
+            known.add(id(found[0]))
+            own.append(found[1])
+    shared = [
         Source("torch", torch.get_rng_state, torch.set_rng_state),
         *(_of_device(d) for d in _devices_of(model)),
         Source("python", random.getstate, random.setstate),
-        *_of_numpy(),
-        *(replace(source, name=f"own {number}") for number, source in enumerate(own)),
     ]
+    if (numpy := sys.modules.get("numpy")) is not None:
+        shared.append(_of_legacy_numpy("numpy", numpy.random))
+    return Randomness((*shared, *own), tuple(uncovered))
 
 
 def _devices_of(model: nn.Module | None) -> list[torch.device]:
@@ -61,43 +94,78 @@ def _of_device(device: torch.device) -> Source:  # pragma: no cover - needs an a
     return Source(str(device), lambda: module.get_rng_state(*where), lambda state: module.set_rng_state(state, *where))
 
 
-def _of_numpy() -> list[Source]:
+def _global_generators() -> set[int]:
+    """Those that the global functions draw from: they are sources by themselves."""
+    generators: list[Any] = [torch.default_generator, getattr(random, "_inst", None)]
+    if (numpy := sys.modules.get("numpy")) is not None:
+        generators.append(getattr(numpy.random.mtrand, "_rand", None))
+    return {id(generator) for generator in generators}
+
+
+def _source_or_none(path: str, thing: Any) -> tuple[object, Source] | None:
+    """With the object that holds the state: two of NumPy's generators may share one."""
+    if isinstance(thing, torch.Generator):
+        return thing, Source(path, thing.get_state, thing.set_state)
+    if isinstance(thing, random.Random):
+        return thing, Source(path, thing.getstate, thing.setstate)
     numpy: Any = sys.modules.get("numpy")
-    return [] if numpy is None else [_of_legacy_numpy(numpy.random)]
-
-
-def _of_legacy_numpy(generator: Any) -> Source:
-    def get() -> tuple[Any, ...]:
-        name, keys, *rest = generator.get_state()
-        return (name, keys.tolist(), *rest)
-
-    return Source("numpy", get, generator.set_state)
-
-
-def _own_generators(owner: object, depth: int, seen: set[int]) -> Iterator[Source]:
-    """The generators held by a loader, its samplers, its data set and its transforms."""
-    if depth == 0 or id(owner) in seen or not hasattr(owner, "__dict__"):
-        return
-    seen.add(id(owner))
-    for value in vars(owner).values():
-        if id(value) not in seen and (source := _source_or_none(value)) is not None:
-            seen.add(id(value))
-            yield source
-    for name in _PARTS_OF_A_LOADER:
-        part = getattr(owner, name, None)
-        for member in part if isinstance(part, list | tuple) else (part,):
-            yield from _own_generators(member, depth - 1, seen)
-
-
-def _source_or_none(value: Any) -> Source | None:
-    if isinstance(value, torch.Generator):
-        return Source("torch", value.get_state, value.set_state)
-    if isinstance(value, random.Random):
-        return Source("python", value.getstate, value.setstate)
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, numpy.random.Generator):
-        bits = value.bit_generator
-        return Source("numpy", lambda: bits.state, lambda state: setattr(bits, "state", state))
-    if numpy is not None and isinstance(value, numpy.random.RandomState):
-        return _of_legacy_numpy(value)
+    if numpy is None:
+        return None
+    if isinstance(thing, numpy.random.RandomState):
+        return thing, _of_legacy_numpy(path, thing)
+    bits = thing.bit_generator if isinstance(thing, numpy.random.Generator) else thing
+    if isinstance(bits, numpy.random.BitGenerator):
+        return bits, _of_bits(path, bits)
     return None
+
+
+def _of_bits(name: str, bits: Any) -> Source:
+    def put(state: Any) -> None:
+        bits.state = _arrays(_checked(state, _plain(bits.state)))
+
+    return Source(name, lambda: _plain(bits.state), put)
+
+
+def _of_legacy_numpy(name: str, generator: Any) -> Source:
+    def get() -> Any:
+        return _plain(generator.get_state(legacy=False))
+
+    return Source(name, get, lambda state: generator.set_state(_arrays(_checked(state, get()))))
+
+
+def _plain(state: Any) -> Any:
+    """NumPy's arrays and numbers in a state as lists and numbers, which a file can hold without pickling code."""
+    if isinstance(state, dict):
+        return {key: _plain(value) for key, value in state.items()}
+    return state.tolist() if hasattr(state, "tolist") else state
+
+
+def _arrays(state: Any) -> Any:
+    if isinstance(state, dict):
+        return {key: _arrays(value) for key, value in state.items()}
+    return sys.modules["numpy"].array(state, dtype="uint64") if isinstance(state, list) else state
+
+
+def _checked(state: Any, own: Any, key: str = "state") -> Any:
+    """NumPy takes any numbers, and then reads beyond its memory; what comes from a file is looked at first."""
+    if isinstance(own, dict):
+        if not isinstance(state, dict) or state.keys() != own.keys():
+            raise ValueError(f"the {key} of a NumPy generator has the keys {sorted(own)}")
+        return {name: _checked(state[name], own[name], name) for name in own}
+    if isinstance(own, list):
+        if not isinstance(state, list) or len(state) != len(own):
+            raise ValueError(f"the {key} of a NumPy generator is {len(own)} numbers")
+        return [_checked(one, other, key) for one, other in zip(state, own, strict=True)]
+    if type(state) is not type(own) or (isinstance(own, str) and state != own):
+        raise ValueError(f"the {key} of a NumPy generator is {own!r} or the like")
+    if isinstance(own, int) and not 0 <= state < _LIMITS.get(key, 1 << 128):
+        raise ValueError(f"the {key} of a NumPy generator is too large or negative")
+    return state
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_uncovered(kind: type) -> bool:
+    """Has a state that no one can read: an iterator under way, the system's random numbers, Sobol's sequence."""
+    if issubclass(kind, random.SystemRandom | torch.quasirandom.SobolEngine | MoreObjects):
+        return True
+    return hasattr(kind, "__next__") and kind.__module__ in ("builtins", "itertools")

@@ -12,12 +12,18 @@ from cmalight.evaluation.snapshot import ModuleState
 
 
 @contextmanager
-def undisturbed(model: nn.Module, loader: object) -> Iterator[None]:
-    """Restores buffers, train/eval modes and random states, the loader's own generators included, at the end."""
+def undisturbed(model: nn.Module, loader: object, loss_fn: object = None) -> Iterator[None]:
+    """Restores buffers, extra state, train/eval modes and random states at the end.
+
+    Args:
+        model: that is run.
+        loader: that is iterated; generators that it, its data set and its functions use are put back.
+        loss_fn: so are those that this uses.
+    """
     with ExitStack() as undo:
         undo.callback(_restore_modes, [(m, m.training) for m in model.modules()])
         undo.callback(ModuleState(model).restore)
-        for source in sources(model, loader):
+        for source in sources(model, loader, loss_fn):
             undo.callback(source.put, source.get())
         yield
 

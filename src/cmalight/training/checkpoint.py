@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
+import glob
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cmalight.files import sync_folder
-from cmalight.sealed import DamagedError, SealError, VersionError, seal, unseal
+from cmalight import locks
+from cmalight.files import whole_file
+from cmalight.sealed import DamagedError, SealError, VersionError, seal, unreadable, unseal
 
 KIND = "cmalight-checkpoint"
-VERSION = 1
+VERSION = 2
 
 
 class CheckpointError(ValueError):
-    """The file is not a checkpoint, is damaged, or belongs to another run."""
+    """The file is not a checkpoint, is damaged, belongs to another run, or is in use by one."""
 
 
 def previous_of(path: Path) -> Path:
@@ -22,23 +25,48 @@ def previous_of(path: Path) -> Path:
     return path.with_name(path.name + ".previous")
 
 
+@contextlib.contextmanager
+def owned(path: Path) -> Iterator[locks.Lock]:
+    """Keeps a checkpoint for one run at a time, and clears what a killed one left half-written.
+
+    Raises:
+        CheckpointError: another run has it.
+    """
+    if path.exists() and not path.is_file():
+        raise CheckpointError(f"{path} is not a regular file: give the path of one.")
+    with contextlib.ExitStack() as stack:
+        try:
+            lock = stack.enter_context(locks.acquired(path.with_name(path.name + ".lock")))
+        except locks.InUseError as error:
+            raise CheckpointError(
+                f"{path} is the checkpoint of a run that is under way in {error.owner}: wait for it, "
+                "or give another path."
+            ) from error
+        for left in path.resolve().parent.glob(f".{glob.escape(path.resolve().name)}.*.tmp"):
+            with contextlib.suppress(OSError):
+                left.unlink()
+        yield lock
+
+
 def save(content: dict[str, Any], path: Path) -> None:
-    """Write a temporary file, force it to disk, and put it in place of the last one, which becomes the previous one."""
+    """Write a temporary file, force it to disk, and put it in place of the last one, which becomes the previous one.
+
+    Raises:
+        OSError: the disk is full, or the folder gone; the last checkpoint is still there.
+    """
     data = seal(content, kind=KIND, version=VERSION)
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            path.replace(previous_of(path))
-        temporary.replace(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path, keep=previous_of(path)) as file:
+        file.write(data)
+
+
+def require_readable(content: dict[str, Any]) -> None:
+    """Finds out before hours of training whether what is saved could be read back."""
+    if failed := unreadable(content):
+        raise CheckpointError(
+            f"A checkpoint could not be read back: its parts {', '.join(failed)} hold more than plain values (numbers, "
+            "text, lists, dicts) and tensors. Make get_extra_state() and the optimizer's state_dict() return only "
+            "those, or leave out the checkpoint."
+        )
 
 
 def load_latest(path: Path) -> dict[str, Any] | None:
@@ -46,13 +74,11 @@ def load_latest(path: Path) -> dict[str, Any] | None:
 
     A crash between the two renames of `save` leaves only the previous one, which is then the last.
     """
-    if path.exists() and not path.is_file():
-        raise CheckpointError(f"{path} is not a regular file: give the path of one.")
     if path.exists():
         try:
             return load(path)
         except CheckpointError as error:
-            raise CheckpointError(f"{error} {_advice(path)}") from error
+            raise CheckpointError(f"{error} {advice(path)}") from error
     if previous_of(path).exists():
         return load(previous_of(path))
     return None
@@ -73,7 +99,8 @@ def load(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is damaged, or not a checkpoint of cmalight.") from error
 
 
-def _advice(path: Path) -> str:
+def advice(path: Path) -> str:
+    """What to do with a last checkpoint that cannot be used."""
     previous = previous_of(path)
     try:
         load(previous)

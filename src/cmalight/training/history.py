@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -14,6 +16,8 @@ from cmalight.files import write_all
 
 if TYPE_CHECKING:
     import pandas
+
+logger = logging.getLogger("cmalight")
 
 
 @dataclass(frozen=True)
@@ -78,15 +82,43 @@ class History(Sequence[EpochRecord]):
 
 
 class HistoryFile:
-    """A file of JSON lines that grows with the history; begins with what a resumed run has behind it."""
+    """A file of JSON lines that grows with the history; begins with what a resumed run has behind it.
+
+    Attributes:
+        trouble: why the last lines are not in it; empty where they are.
+    """
 
     def __init__(self, path: str | os.PathLike[str], history: History) -> None:
         self._path = Path(path)
         write_all({self._path: "".join(record.to_json() + "\n" for record in history).encode()})
+        self._waiting: list[bytes] = []
+        self.trouble = ""
 
     def append(self, record: EpochRecord) -> None:
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(record.to_json() + "\n")
+        """Whole lines only; what a full disk does not take is tried again with the next line."""
+        self._waiting.append(record.to_json().encode() + b"\n")
+        try:
+            self._write(b"".join(self._waiting))
+        except OSError as error:
+            trouble = f"the last {len(self._waiting)} lines of {self._path} could not be written ({error.strerror})"
+            if not self.trouble:
+                logger.warning("%s. The training goes on, and writing is tried again.", trouble)
+            self.trouble = trouble
+        else:
+            self._waiting, self.trouble = [], ""
+
+    def _write(self, data: bytes) -> None:
+        """All of it, or nothing."""
+        with self._path.open("ab", buffering=0) as file:
+            end = file.tell()
+            try:
+                written = 0
+                while written < len(data):
+                    written += file.write(data[written:]) or 0
+            except OSError:
+                with contextlib.suppress(OSError):  # a pipe cannot be cut
+                    file.truncate(end)
+                raise
 
 
 def _finite(value: Any) -> Any:

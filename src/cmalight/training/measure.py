@@ -27,7 +27,7 @@ def measure(
     """Mean loss and metrics over `loader` in eval mode."""
     metrics = make_metrics(metric_names)
     total, samples = 0.0, 0.0
-    with undisturbed(model, loader):
+    with undisturbed(model, loader, loss_fn):
         model.eval()
         for inputs, target in merged(loader, model) if isinstance(loader, TensorBatches) else loader:
             target = to_device(target, device)

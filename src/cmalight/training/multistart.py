@@ -15,10 +15,10 @@ from cmalight.compiled.several_starts import ManyStartsEngine
 from cmalight.optim import IG
 from cmalight.optim.base import UNKNOWN, EpochOptimizer
 from cmalight.optim.epoch import Epoch
-from cmalight.training.best import get_state, put_state
 from cmalight.training.history import History
 from cmalight.training.loop import EpochFigures, largest_lr, plain_figures, watched_figures
 from cmalight.training.run import Run, Settings, own_randomness
+from cmalight.training.state import ModelState
 from cmalight.training.stopping import Status, Stop, StopTraining
 
 
@@ -171,7 +171,7 @@ class ManyStarts:
         """The model and the callbacks, of the start in front among those that had an epoch."""
         ahead = min(live, key=lambda started: (math.isnan(started.loss), started.loss))
         with self._run.clock.measuring():
-            put_state(self._run.model, get_state(ahead.run.model))
+            ModelState.of(ahead.run.model).put(self._run.model)
             return self._run.tell(ahead.run.history[-1])
 
     def _conclude(self) -> None:
@@ -179,13 +179,13 @@ class ManyStarts:
             run = started.run
             loss = run.true_train_loss()
             stop = started.stop or Stop(Status.INTERRUPTED, "an error")
-            weights = {name: tensor.clone() for name, tensor in get_state(run.model).items()}
+            weights = {name: tensor.clone() for name, tensor in ModelState.of(run.model).tensors().items()}
             self.starts.append(
                 Start(stop.status, stop.reason, run.history, run.evaluations, run.best.epoch, loss, weights)
             )
         self.best = min(range(len(self._starts)), key=self._rank)
         best = self._starts[self.best].run
-        put_state(self._run.model, get_state(best.model))
+        ModelState.of(best.model).put(self._run.model)
         self._run.optimizer.load_state_dict(best.optimizer.state_dict())
         self._run.history, self._run.best = best.history, best.best
 

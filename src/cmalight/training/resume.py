@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cmalight.evaluation.batches import TensorBatches
-from cmalight.evaluation.randomness import sources
-from cmalight.sealed import bytes_of
-from cmalight.training import checkpoint
-from cmalight.training.best import get_state, put_state
+from cmalight.evaluation.randomness import Source, randomness_of
+from cmalight.sealed import bytes_of, unreadable
+from cmalight.training import checkpoint, content_forms
+from cmalight.training.checkpoint import CheckpointError
 from cmalight.training.history import History
+from cmalight.training.schema import MisfitError
+from cmalight.training.state import ModelState
 
 if TYPE_CHECKING:
+    from cmalight.locks import Lock
     from cmalight.training.run import Run, Settings
+
+logger = logging.getLogger("cmalight")
 
 
 class RunCheckpoints:
     """Saves and resumes one run.
 
     A checkpoint is always the state between two epochs, so that going on from it repeats the run that was stopped.
+
+    Attributes:
+        trouble: why the last state could not be saved; empty where it was.
     """
 
     def __init__(self, run: Run, settings: Settings) -> None:
@@ -37,32 +49,86 @@ class RunCheckpoints:
         self._epochs_saved = 0
         self._boundary: dict[str, Any] = {}
         self._identity = self._describe_run()  # now: loading a state adds to an optimizer's defaults
+        self._lock: Lock | None = None
+        self._is_tried = False
+        self.trouble = ""
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps other runs away from the file."""
+        with checkpoint.owned(self._path) as self._lock:
+            yield
 
     def resume(self) -> float:
-        """Set the run to its last checkpoint, if there is one; gives the training time behind it."""
+        """Set the run to its last checkpoint, if there is one.
+
+        Returns:
+            The seconds of training behind it.
+
+        Raises:
+            CheckpointError: the file cannot be used, or what this run would save could not be read back.
+        """
+        checkpoint.require_readable(self._changing_state() | {"extra state": ModelState.of(self._run.model).extra})
         content = checkpoint.load_latest(self._path)
         if content is None:
             return 0.0
+        try:
+            content_forms.CHECKPOINT("the checkpoint", content)
+        except MisfitError as error:
+            raise self._misfit(error) from error
         self._require_the_same_run(content["identity"])
+        self._put(content)
+        self._epochs_saved = len(self._run.history)
+        return float(content["seconds"])
+
+    def _put(self, content: dict[str, Any]) -> None:
+        """All of it, or nothing."""
         run = self._run
-        put_state(run.model, content["model"])
-        run.optimizer.load_state_dict(content["optimizer"])
+        before = ModelState.of(run.model).copied(), run.optimizer.state_dict()
+        try:
+            content_forms.require_consistent(content, run.model, run.optimizer)
+            ModelState.from_plain(content["model"]).put(run.model)
+            run.optimizer.load_state_dict(content["optimizer"])
+            self._put_randomness(content["randomness"])
+        except Exception as error:  # what is in a file can make a model, an optimizer or a generator raise anything
+            before[0].put(run.model)
+            run.optimizer.load_state_dict(before[1])
+            raise self._misfit(error) from error
         run.history = History.from_plain(content["history"])
         run.best.set_plain(content["best"])
         run.next_lr, run.direction_norm = content["next_lr"], content["direction_norm"]
+        run.set_objective_states(content["objectives"])
+        if content["engine"]["limits"] == self._limits():  # with others it is another run, and chooses anew
+            run.engine.remember(content["engine"]["compiled"], content["engine"]["reason"])
         if isinstance(run.feed, TensorBatches):
             run.feed.set_epoch(content["feed_epoch"])
-        for source in sources(run.model, run.feed):
-            if source.name in content["randomness"]:
-                source.put(content["randomness"][source.name])
-        self._epochs_saved = len(run.history)
-        return float(content["seconds"])
+
+    def _put_randomness(self, saved: dict[str, Any]) -> None:
+        if "numpy" in saved:
+            import numpy as np  # noqa: F401 - its generator is a source only where it is imported
+        here = {source.name: source for source in self._sources()}
+        for name in here.keys() & saved.keys():
+            here[name].put(saved[name])
+        if different := here.keys() ^ saved.keys():
+            logger.warning(
+                "%s and this run do not have the same random number generators (%s): the run goes on, but not as the "
+                "one that was stopped. Make them before fit begins.",
+                self._path,
+                ", ".join(sorted(different)),
+            )
+
+    def _misfit(self, error: Exception) -> CheckpointError:
+        return CheckpointError(
+            f"{self._path} cannot be gone on from: {_first_line(error)}. {checkpoint.advice(self._path)}"
+        )
 
     def remember_boundary(self) -> None:
         """What an epoch that is broken off will have changed, weights aside."""
         self._boundary = self._changing_state()
 
     def save_if_due(self) -> None:
+        if self._lock is not None:
+            self._lock.beat()
         if time.monotonic() - self._saved_at >= self._interval:
             self._save(self._changing_state())
 
@@ -76,27 +142,54 @@ class RunCheckpoints:
         self._save(self._boundary)
 
     def _save(self, changing: dict[str, Any]) -> None:
+        """A disk that is full, or gone, does not end the run: it is tried again when the next save is due."""
         run = self._run
+        self._saved_at = time.monotonic()
+        if not all(bool(torch.isfinite(p).all()) for p in run.model.parameters()):
+            return  # diverged: what was saved before is worth more
         content = {
             "identity": self._identity,
-            "model": get_state(run.model),
+            "model": ModelState.of(run.model).to_plain(),
             "history": run.history.to_plain(),
             "best": run.best.to_plain(),
             "next_lr": run.next_lr,
             "direction_norm": run.direction_norm,
             "seconds": run.seconds,
+            "engine": dict(zip(("compiled", "reason"), run.engine.choice(), strict=True), limits=self._limits()),
             **changing,
         }
-        checkpoint.save(content, self._path)
-        self._saved_at = time.monotonic()
+        try:
+            if not self._is_tried and (failed := unreadable(changing)):
+                raise OSError(0, f"{', '.join(failed)} could not be read back")
+            checkpoint.save(content, self._path)
+        except OSError as error:
+            self._note(error)
+            return
+        self._is_tried, self.trouble = True, ""
         self._epochs_saved = len(run.history)
+
+    def _note(self, error: OSError) -> None:
+        kept = f"it holds epoch {self._epochs_saved}" if self._epochs_saved else "there is none"
+        trouble = f"the checkpoint {self._path} could not be written ({error.strerror or error}); {kept}"
+        if not self.trouble:
+            logger.warning("%s. The training goes on, and saving is tried again.", trouble)
+        self.trouble = trouble
+
+    def _limits(self) -> list[float | None]:
+        rules = self._run.settings.rules
+        return [rules.max_epochs, rules.time_limit]
+
+    def _sources(self) -> tuple[Source, ...]:
+        run = self._run
+        return randomness_of(run.model, loader=run.feed, loss_fn=run.loss_fn, optimizer=run.optimizer).sources
 
     def _changing_state(self) -> dict[str, Any]:
         run = self._run
         return {
             "optimizer": run.optimizer.state_dict(),
-            "randomness": {source.name: source.get() for source in sources(run.model, run.feed)},
+            "randomness": {source.name: source.get() for source in self._sources()},
             "feed_epoch": run.feed.epoch if isinstance(run.feed, TensorBatches) else 0,
+            "objectives": run.objective_states(),
         }
 
     def _describe_run(self) -> dict[str, str]:
@@ -120,7 +213,7 @@ class RunCheckpoints:
         different = [name for name in own if saved.get(name) != own[name]]
         if different:
             was = "; ".join(f"{name} was {saved.get(name)}, now {own[name]}" for name in different)
-            raise checkpoint.CheckpointError(
+            raise CheckpointError(
                 f"{self._path} is the checkpoint of another run: {was}. "
                 "Give another path, or remove the file to begin anew."
             )
@@ -166,3 +259,8 @@ def _digest(*parts: object) -> str:
     for part in parts:
         checksum.update(bytes_of(part) if isinstance(part, Tensor) else str(part).encode())
     return checksum.hexdigest()
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return (text[0] if text else type(error).__name__).rstrip(".")[:300]

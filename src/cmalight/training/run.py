@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from cmalight.compiled.layout import CannotCompile
 from cmalight.errors import unknown_name
 from cmalight.evaluation.batches import Order
 from cmalight.evaluation.objective import Objective
-from cmalight.evaluation.randomness import sources
+from cmalight.evaluation.randomness import randomness_of, sources
 from cmalight.files import check_outputs
 from cmalight.optim import IG
 from cmalight.optim.base import EpochOptimizer
@@ -38,6 +40,8 @@ from cmalight.training.optimizers import make_optimizer, require_parameters_of
 from cmalight.training.progress import Display, Quiet, make_display
 from cmalight.training.resume import RunCheckpoints
 from cmalight.training.stopping import Interruptions, Status, Stop, StopRules, StopTraining
+
+logger = logging.getLogger("cmalight")
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ class Run:
             model, loss_fn, self.feed, device_of(model), counter(loss_fn, self.feed), self.before_batch
         )
         # The second one is not limited by the training clock.
-        self.use_objectives(*(Objective(model, loss_fn, self.feed, process_group=False) for _ in range(2)))
+        self.use_objectives(*self._eager_objectives())
         self.engine = ChosenEngine(settings.engine, self._problem, self.optimizer)
         self.clock = TrainingClock()
         rules = settings.rules
@@ -150,7 +154,9 @@ class Run:
 
     def train(self, epochs: Callable[[], Stop] | None = None) -> Stop:
         """Run to the first stop rule that applies; `epochs` takes the place of this run's own."""
-        with own_randomness(self.model, self.settings.seed), self.interruptions:
+        checkpoints = nullcontext() if self._checkpoints is None else self._checkpoints.held()
+        with own_randomness(self.model, self.settings.seed), self.interruptions, checkpoints:
+            self._warn_of_uncovered()
             elapsed = 0.0 if self._checkpoints is None else self._checkpoints.resume()
             file = None if self.settings.history_file is None else HistoryFile(self.settings.history_file, self.history)
             if not self.model.training:  # else layers that were frozen in eval mode stay so
@@ -164,7 +170,7 @@ class Run:
             self.budget.epochs = float(len(self.history))
             stop = Stop(Status.INTERRUPTED, "an error")
             try:
-                stop = self._epochs(file) if epochs is None else epochs()
+                stop = self._with_trouble(self._epochs(file) if epochs is None else epochs(), file)
             except KeyboardInterrupt:  # a second Ctrl-C
                 stop = Stop(Status.INTERRUPTED, "interrupted by Ctrl-C")
                 raise
@@ -176,6 +182,21 @@ class Run:
         if self.settings.restore_best:
             self.best.restore(self.model)
         return stop
+
+    def _with_trouble(self, stop: Stop, file: HistoryFile | None) -> Stop:
+        """The end, with what could not be written."""
+        trouble = [part.trouble for part in (self._checkpoints, file) if part is not None and part.trouble]
+        return Stop(stop.status, "; ".join((stop.reason, *trouble)))
+
+    def _warn_of_uncovered(self) -> None:
+        """What measuring may change, and a checkpoint cannot hold."""
+        found = randomness_of(self.model, loader=self.feed, loss_fn=self.loss_fn).uncovered
+        if found:
+            logger.warning(
+                "%s: what measuring draws from it is not put back, and a checkpoint does not hold its state. "
+                "Use a generator of torch, NumPy or Python, made before fit begins.",
+                ", ".join(found),
+            )
 
     def _epochs(self, file: HistoryFile | None) -> Stop:
         stop = self.stop_at_boundary()
@@ -207,12 +228,29 @@ class Run:
             seconds_left=self.seconds_left,
         )
         if (compiled := self.engine.compiled) is not None:
-            self.use_objectives(compiled.objective(), compiled.objective())
+            self._exchange_objectives(compiled.objective(), compiled.objective())
+
+    def _eager_objectives(self) -> tuple[Objective, Objective]:
+        judging, measuring = (Objective(self.model, self.loss_fn, self.feed, process_group=False) for _ in range(2))
+        return judging, measuring
 
     def use_objectives(self, judging: Objective, measuring: Objective) -> None:
         """For the optimizer, limited by the training clock, and for the history, beside it."""
         self.objective, self._measured = judging, measuring
         self.objective.before_batch = self.check_limits
+
+    def _exchange_objectives(self, judging: Objective, measuring: Objective) -> None:
+        """For ones that go on as those before."""
+        states = self.objective_states()
+        self.use_objectives(judging, measuring)
+        self.set_objective_states(states)
+
+    def objective_states(self) -> list[dict[str, Any]]:
+        return [objective.state_dict() for objective in (self.objective, self._measured)]
+
+    def set_objective_states(self, states: Sequence[Mapping[str, Any]]) -> None:
+        for objective, state in zip((self.objective, self._measured), states, strict=True):
+            objective.load_state_dict(state)
 
     def seconds_left(self) -> float:
         limit = self.settings.rules.time_limit
@@ -223,6 +261,7 @@ class Run:
             return self._one_epoch()
         except CannotCompile as reason:  # something has changed since the last epoch; this one is as if not begun
             self.engine.give_up(reason)
+            self._exchange_objectives(*self._eager_objectives())  # as a run that goes on from a checkpoint has them
             return self._one_epoch()
 
     def _one_epoch(self) -> EpochFigures:
@@ -292,6 +331,8 @@ class Run:
                 direction_norm=self.direction_norm,
                 epochs_since_best=self.best.epochs_since(done - 1),
             )
+            if stop is None and getattr(self.optimizer, "has_converged", False):
+                stop = Stop(Status.CONVERGED, "converged: the step size is below rounding")
         return stop or rules.before_epoch(done, self.clock.seconds()) or self.interruptions.stop()
 
     def check_limits(self) -> None:
@@ -321,16 +362,29 @@ def refuse_ranks(model: nn.Module) -> None:
         )
 
 
+_ONE_AT_A_TIME = threading.RLock()
+
+
 @contextmanager
 def own_randomness(model: nn.Module, seed: int) -> Iterator[None]:
-    """Random numbers that depend on the seed alone; the caller's go on afterwards as if nothing had been drawn."""
-    before = [(source, source.get()) for source in sources(model, None)]
-    torch.manual_seed(seed)
-    random.seed(seed)
-    if (numpy := sys.modules.get("numpy")) is not None:
-        numpy.random.seed(seed % (1 << 32))
+    """Random numbers that depend on the seed alone; the caller's go on afterwards as if nothing had been drawn.
+
+    The generators are those of the whole process, so one thread at a time has them; a `fit` inside a callback has its
+    own within those.
+    """
+    if not _ONE_AT_A_TIME.acquire(blocking=False):
+        logger.warning("Another fit is under way in a thread of this process: this one waits for its end.")
+        _ONE_AT_A_TIME.acquire()
     try:
-        yield
+        before = [(source, source.get()) for source in sources(model, None)]
+        torch.manual_seed(seed)
+        random.seed(seed)
+        if (numpy := sys.modules.get("numpy")) is not None:
+            numpy.random.seed(seed % (1 << 32))
+        try:
+            yield
+        finally:
+            for source, state in before:
+                source.put(state)
     finally:
-        for source, state in before:
-            source.put(state)
+        _ONE_AT_A_TIME.release()

@@ -28,8 +28,8 @@ from cmalight.bench.running.one_run import (
 )
 from cmalight.bench.spec.planning import PlannedRun
 from cmalight.bench.spec.study import Plain
-from cmalight.bench.store.lock import Lock
 from cmalight.bench.store.results import write_result
+from cmalight.locks import Lock
 
 _TICK = 0.5
 _PROGRESS_SECONDS = 1.0

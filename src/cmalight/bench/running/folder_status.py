@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cmalight.bench.running.board import View
 from cmalight.bench.spec.study import Plain
-from cmalight.bench.store.lock import Owner, owner_alive
+from cmalight.bench.store.lock import owner_alive
 from cmalight.bench.store.results import (
     LaterVersionError,
     ResultError,
@@ -21,6 +21,7 @@ from cmalight.bench.store.results import (
     result_files,
     write_document,
 )
+from cmalight.locks import Owner
 
 _logger = logging.getLogger("cmalight.bench")
 _SPEC_FORMAT, _PROGRESS_FORMAT, _VERSION = "cmalight-bench-spec", "cmalight-bench-progress", 1
