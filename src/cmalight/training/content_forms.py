@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -65,8 +66,7 @@ CHECKPOINT = Record(
     }
 )
 
-# Options that a schedule may change, and what schedulers of torch add.
-_SCHEDULED = {"lr", "momentum", "betas", "weight_decay"}
+# What schedulers of torch add to a group.
 _OF_SCHEDULERS = ("initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum")
 
 # What torch's optimizers keep for a parameter: of its shape, or a single number.
@@ -143,26 +143,28 @@ def _require_optimizer(saved: dict[str, Any], optimizer: Optimizer) -> None:
 def _require_group(where: str, saved: dict[str, Any], own: dict[str, Any], options: dict[str, Any]) -> None:
     Record(dict.fromkeys({**own, **{name: None for name in _OF_SCHEDULERS if name in saved}}, anything))(where, saved)
     for name, now in own.items():
-        place, then = f"{where}.{name}", saved[name]
-        if name == "params" or (name in options and name not in _SCHEDULED):
-            if repr(then) != repr(now):
-                raise MisfitError(place, then, repr(now)[:100])
-        else:
-            _require_same_kind(place, then, now)
+        if name == "params" and saved[name] != now:
+            raise MisfitError(f"{where}.{name}", saved[name], repr(now)[:100])
+        _require_same_kind(f"{where}.{name}", saved[name], now, is_option=name in options)
     Number(least=0)(f"{where}.lr", float(saved["lr"]))
 
 
-def _require_same_kind(where: str, then: object, now: object) -> None:
-    """Numbers stay numbers, and text stays the same text; a state that was None may have become anything."""
+def _require_same_kind(where: str, then: object, now: object, *, is_option: bool) -> None:
+    """Numbers stay numbers, and text stays the same text; what was None may have become a number.
+
+    Options stay finite, and whole numbers whole; the state of a control may be infinite.
+    """
     if isinstance(now, int | float):
         One((bool, int, float), "a number")(where, then)
+        if is_option and not isinstance(then, bool):
+            Number(whole=isinstance(now, int), finite=math.isfinite(now))(where, then)
     elif isinstance(now, Tensor) or now is None:
         One((type(now), bool, int, float, Tensor), "a number")(where, then)
     elif isinstance(now, tuple | list):
         if not isinstance(then, tuple | list) or len(then) != len(now):
             raise MisfitError(where, then, f"{len(now)} values")
         for one, other in zip(then, now, strict=True):
-            _require_same_kind(where, one, other)
+            _require_same_kind(where, one, other, is_option=is_option)
     elif then != now:
         raise MisfitError(where, then, repr(now)[:100])
 
