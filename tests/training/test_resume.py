@@ -132,16 +132,17 @@ def test_generators_that_are_not_there_any_more_are_named(tmp_path, caplog):
 
 
 class Centred(nn.Module):
-    """Looks across the batch once `weight` has moved: a trial at the start merges batches, a later one would not."""
+    """Looks across the batch from the third epoch on: a trial before merges batches, one right then does not."""
 
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
         self.linear = nn.Linear(4, 1).double()
-        self.weight = nn.Parameter(torch.zeros((), dtype=torch.float64))
+        self.register_buffer("steps", torch.tensor(0))
 
     def forward(self, x):
-        return self.linear(x) + self.weight * (x - x.mean(0)).pow(3).sum(1, keepdim=True)
+        self.steps += torch.is_grad_enabled()
+        return self.linear(x - x.mean(0) if self.steps > 14 else x)
 
 
 def test_merging_is_not_decided_anew(tmp_path):
