@@ -19,7 +19,7 @@ EVERYTHING = ["--save", "model.pt", "--history", "h.jsonl", "--plot", "p.png", "
     ("options", "complaint"),
     [
         (["--target", "prize"], "did you mean 'price'?"),
-        ([], "give --target, one of age, city, size, price"),
+        ([], "name the target, one of age, city, size, price"),
         (["--target", "price", "--drop", "agee"], "did you mean 'age'?"),
         (["--target", "price", "--drop", "price"], "choose one"),
         (["--target", "price", "--categorical", "cty"], "did you mean 'city'?"),

@@ -56,7 +56,7 @@ def test_a_category_that_training_did_not_see_is_none_of_the_known_and_reported(
 
 def test_missing_values_are_refused_with_their_row():
     whole = table(numbers("age", 1.0, np.nan, np.nan))
-    with pytest.raises(ValueError, match=r"column 'age' has 2 missing values \(NaN\), the first in row 2.*--impute"):
+    with pytest.raises(ValueError, match=r"column 'age' has 2 missing values \(NaN\), the first in row 2.*impute"):
         FeatureEncoding.fitted_on(whole, every(whole))
 
 
@@ -83,14 +83,14 @@ def test_text_where_training_had_numbers_is_refused(cell):
 
 def test_a_column_of_numbers_with_a_word_in_it_is_refused_unless_declared_categorical():
     whole = table(words("age", "12", "13", "unknown", "14"))
-    with pytest.raises(ValueError, match=r"row 3 holds 'unknown'.*--missing.*--categorical age"):
+    with pytest.raises(ValueError, match=r"row 3 holds 'unknown'.*missing 'unknown'.*categorical"):
         FeatureEncoding.fitted_on(whole, every(whole))
     assert FeatureEncoding.fitted_on(whole, every(whole), categorical=["age"]).width == 4
 
 
 def test_numbers_with_a_decimal_comma_do_not_become_categories():
     whole = table(words("size", "1,5", "2,5", "1,5"))
-    with pytest.raises(ValueError, match=r"such as '1,5'.*--decimal"):
+    with pytest.raises(ValueError, match=r"such as '1,5'.*decimal ','"):
         FeatureEncoding.fitted_on(whole, every(whole))
 
 
@@ -105,7 +105,7 @@ def test_a_column_that_is_empty_or_different_in_every_row_is_refused():
     with pytest.raises(ValueError, match="no value in the training rows"):
         FeatureEncoding.fitted_on(empty, every(empty), impute=True)
     names = table(words("name", *(f"person {i}" for i in range(20))))
-    with pytest.raises(ValueError, match=r"20 different texts in 20 rows.*--drop name"):
+    with pytest.raises(ValueError, match=r"20 different texts in 20 rows.*drop"):
         FeatureEncoding.fitted_on(names, every(names))
 
 
@@ -158,7 +158,7 @@ def test_one_class_only_is_refused():
 
 
 def test_as_many_classes_as_numbers_are_refused():
-    with pytest.raises(ValueError, match=r"1500 different values.*--task regression"):
+    with pytest.raises(ValueError, match=r"1500 different values.*is the task regression"):
         ClassTarget.fitted_on(table(numbers("t", *range(1500))), "t")
 
 
@@ -174,12 +174,12 @@ def test_as_many_classes_as_numbers_are_refused():
     ],
 )
 def test_the_task_is_told_from_the_target(column, task):
-    found, why = detect_task(column)
+    found, why = detect_task("t.csv", column)
     assert found == task
     assert why
 
 
 def test_a_target_of_numbers_that_cannot_be_read_is_not_taken_for_classes():
     column = Column("price", np.array(["1234,5", "99,9", "12,0"], dtype=object))
-    with pytest.raises(ValueError, match=r"target 'price' holds numbers that cannot be read.*--decimal ,"):
-        detect_task(column)
+    with pytest.raises(ValueError, match=r"target 'price' holds numbers, but row 1 holds '1234,5'.*decimal ','"):
+        detect_task("t.csv", column)

@@ -39,7 +39,7 @@ class NumericFeature:
         if not column.is_numeric and not column.missing.all():
             # The first cell that is no number; else a number that could not be read, such as 1,5.
             row = min(np.flatnonzero(~column.missing).tolist(), key=lambda r: _is_number_like(str(column.values[r])))
-            raise ValueError(
+            raise DataError(
                 f"{table.source}: column {self.name!r}, row {row + 1} holds {column.values[row]!r}; "
                 "expected numbers, as in the training data"
             )
@@ -113,7 +113,7 @@ class FeatureEncoding:
             categorical: columns that are categories even if they look like numbers; they have to be text in `table`.
         """
         if not table.columns:
-            raise ValueError(f"{table.source} has no column beside the target; expected at least one feature")
+            raise DataError(f"{table.source} has no column beside the target; expected at least one feature")
         for column in table.columns:
             _check_feature(table, column, training, impute=impute, categorical=categorical)
         part = table.take(training)
@@ -173,7 +173,7 @@ class FeatureEncoding:
 def _check_feature(table: Table, column: Column, training: Rows, *, impute: bool, categorical: Collection[str]) -> None:
     where = f"{table.source}: column {column.name!r}"
     if column.take(training).missing.all():
-        raise ValueError(f"{where} has no value in the training rows; leave it out with --drop {column.name}")
+        raise DataError(f"{where} has no value in the training rows; leave it out (drop)")
     if not impute:
         _refuse_missing(table, column)
     if column.is_numeric:
@@ -184,9 +184,9 @@ def _check_feature(table: Table, column: Column, training: Rows, *, impute: bool
         _refuse_numbers_among_text(where, column, cells)
     different = len(set(cells))
     if different > _MOST_CATEGORIES or (different == table.rows > _FEW_VALUES):
-        raise ValueError(
+        raise DataError(
             f"{where} has {different} different texts in {table.rows} rows, too many for categories; "
-            f"leave it out with --drop {column.name}"
+            "leave it out (drop)"
         )
 
 
@@ -194,25 +194,32 @@ def _refuse_numbers_among_text(where: str, column: Column, cells: list[str]) -> 
     odd = next((cell for cell in cells if not _is_number_like(cell)), None)
     numbers = sum(_is_number_like(cell) for cell in cells)
     if odd is None:
-        raise ValueError(
-            f"{where} holds numbers that cannot be read, such as {cells[0]!r}; "
-            f"write 1234.5, give --decimal , for 1234,5, or use --categorical {column.name}"
+        raise DataError(
+            f"{where} holds numbers that cannot be read, such as {_unreadable(cells)!r}; write 1234.5, "
+            "or name the decimal sign (decimal ','), or take the column as categories (categorical)"
         )
     if 2 * numbers >= len(cells):
         row = list(column.values).index(odd) + 1
-        raise ValueError(
+        raise DataError(
             f"{where} holds numbers, but row {row} holds {odd!r}; correct it, "
-            f"give --missing {odd!r} if it stands for a missing value, or use --categorical {column.name}"
+            f"say that it stands for a missing value (missing {odd!r}), or take the column as categories (categorical)"
         )
 
 
-def _refuse_unreadable_numbers(target: Column) -> None:
+def _refuse_unreadable_numbers(source: str, target: Column) -> None:
     cells = [str(cell) for cell in target.values]
     if 2 * sum(_is_number_like(cell) for cell in cells) >= len(cells):
-        raise ValueError(
-            f"target {target.name!r} holds numbers that cannot be read, such as {cells[0]!r}; write 1234.5, "
-            "give --decimal , for 1234,5, or --task classification if they are names of classes"
+        odd = _unreadable(cells)
+        raise DataError(
+            f"{source}: target {target.name!r} holds numbers, but row {cells.index(odd) + 1} holds {odd!r}; write "
+            "1234.5, or name the decimal sign (decimal ','), or the task if they are names of classes (classification)"
         )
+
+
+def _unreadable(cells: list[str]) -> str:
+    """The first cell that is not written as a number, if all were; else the first that is written in another way."""
+    odd = [cell for cell in cells if not _is_number_like(cell)] or [cell for cell in cells if "," in cell]
+    return (odd or cells)[0]
 
 
 def _is_number_like(text: str) -> bool:
@@ -227,9 +234,9 @@ def _refuse_missing(table: Table, column: Column) -> None:
     missing = column.missing
     if missing.any():
         row = int(missing.argmax()) + 1
-        raise ValueError(
+        raise DataError(
             f"{table.source}: column {column.name!r} has {int(missing.sum())} missing values (NaN), "
-            f"the first in row {row}; fill them in, or train with --impute median"
+            f"the first in row {row}; fill them in, or have them filled in training (impute 'median')"
         )
 
 
@@ -237,7 +244,7 @@ def _refuse_infinite(table: Table, column: Column) -> None:
     infinite = np.isinf(column.values.astype(np.float64))
     if infinite.any():
         row = int(infinite.argmax()) + 1
-        raise ValueError(
+        raise DataError(
             f"{table.source}: column {column.name!r}, row {row} is infinite; expected finite numbers, correct the cell"
         )
 
@@ -266,16 +273,16 @@ class NumberTarget:
     def fitted_on(cls, table: Table, name: str, training: Rows) -> NumberTarget:
         column = complete_target(table, name)
         if not column.is_numeric:
-            raise ValueError(
+            raise DataError(
                 f"{table.source}: target {name!r} holds text such as {column.values[0]!r}; regression expects numbers "
-                "(--task classification takes text)"
+                "(classification takes text)"
             )
         _refuse_infinite(table, column)
         values = column.values[training]
         if np.unique(values).size < 2:
-            raise ValueError(
+            raise DataError(
                 f"{table.source}: target {name!r} is {number_name(values[0])} in all {len(values)} training rows; "
-                "expected different values, choose another --target"
+                "expected different values, choose another target"
             )
         return cls(name, MinMax.fitted_on(values[:, None]))
 
@@ -310,10 +317,10 @@ class ClassTarget:
         where = f"{table.source}: target {name!r}"
         if len(different) < 2:
             only = _as_text(column)[0]
-            raise ValueError(f"{where} is {only!r} in all rows, one class only; expected two or more")
+            raise DataError(f"{where} is {only!r} in all rows, one class only; expected two or more")
         if len(different) > _MOST_CLASSES:
-            raise ValueError(
-                f"{where} has {len(different)} different values, too many for classes; is it --task regression?"
+            raise DataError(
+                f"{where} has {len(different)} different values, too many for classes; is the task regression?"
             )
         return cls(name, tuple(number_name(c) if column.is_numeric else c for c in different))
 
@@ -343,17 +350,28 @@ def complete_target(table: Table, name: str) -> Column:
     missing = column.missing
     if missing.any():
         row = int(missing.argmax()) + 1
-        raise ValueError(
+        raise DataError(
             f"{table.source}: target {name!r} is missing (NaN) in {int(missing.sum())} rows, the first is row {row}; "
             "remove those rows"
         )
     return column
 
 
-def detect_task(column: Column) -> tuple[Task, str]:
-    """What a target asks for, and why: text and few whole numbers are classes."""
+def detect_task(source: str, column: Column) -> tuple[Task, str]:
+    """What a target asks for, and why: text and few whole numbers are classes.
+
+    Args:
+        source: the file, as messages name it.
+        column: the target.
+
+    Returns:
+        The task, and the reason in words.
+
+    Raises:
+        DataError: the target is text of which at least half are numbers.
+    """
     if not column.is_numeric:
-        _refuse_unreadable_numbers(column)
+        _refuse_unreadable_numbers(source, column)
         return "classification", "the target is text"
     different = np.unique(column.values[~np.isnan(column.values)])
     count = different.size

@@ -92,7 +92,7 @@ def prepare(source: str | Path | Table, choices: TableChoices) -> Prepared:
     name = choices.target or ("y" if table.layout == "npz" else None)
     if name is None:
         raise ValueError(
-            f"{table.source}: which column is to be predicted? give --target, one of {listed(table.names)}"
+            f"{table.source}: which column is to be predicted? name the target, one of {listed(table.names)}"
         )
     column = complete_target(table, name)
     if name in choices.drop:
@@ -101,9 +101,9 @@ def prepare(source: str | Path | Table, choices: TableChoices) -> Prepared:
         table.column(categorical)
     table = table.without(choices.drop)
     logger.info("data: %s, %s rows, %s columns, %s", table.source, table.rows, len(table.columns), table.layout)
-    task, why = (choices.task, "as asked for") if choices.task else detect_task(column)
+    task, why = (choices.task, "as asked for") if choices.task else detect_task(table.source, column)
     labels = column.values if task == "classification" else None
-    training, test = split_rows(column.values.shape[0], choices.test_share, choices.seed, labels)
+    training, test = split_rows(table.rows, choices.test_share, choices.seed, labels, source=table.source)
     target = _target(table, name, task, training)
     features = FeatureEncoding.fitted_on(
         table.without([name]), training, impute=choices.impute is not None, categorical=choices.categorical
@@ -130,7 +130,9 @@ def _target(table: Table, name: str, task: Task, training: Rows) -> Target:
     return NumberTarget.fitted_on(table, name, training)
 
 
-def split_rows(rows: int, test_share: float, seed: int, labels: npt.NDArray[Any] | None) -> tuple[Rows, Rows]:
+def split_rows(
+    rows: int, test_share: float, seed: int, labels: npt.NDArray[Any] | None, *, source: str = "the table"
+) -> tuple[Rows, Rows]:
     """Training and test rows by a seed; with labels, each class gives its share and keeps a row for training."""
     shuffled = np.random.default_rng(seed).permutation(rows)
     if labels is None:
@@ -143,7 +145,8 @@ def split_rows(rows: int, test_share: float, seed: int, labels: npt.NDArray[Any]
     test = np.sort(np.concatenate([group[:size] for group, size in zip(groups, sizes, strict=True)]))
     if len(training) < 2 or (test_share > 0 and len(test) == 0):
         raise ValueError(
-            f"{rows} rows are too few for a test share of {test_share:g}; give more rows, or --test-share 0 for no test"
+            f"{source} has too few rows ({rows}) for a test share of {test_share:g}; "
+            "give more, or a test share of 0 for no test"
         )
     return training, test
 
@@ -153,18 +156,18 @@ def _prepare_dataset(name: str, choices: TableChoices) -> Prepared:
     from cmalight.datasets import load_dataset
 
     file_options = {
-        "--target": choices.target,
-        "--drop": choices.drop,
-        "--categorical": choices.categorical,
-        "--impute": choices.impute,
-        "--missing": choices.reading.missing,
+        "target": choices.target,
+        "drop": choices.drop,
+        "categorical": choices.categorical,
+        "impute": choices.impute,
+        "missing": choices.reading.missing,
     }
     for option, given in file_options.items():
         if given:
             raise ValueError(f"{option} is for files, and {name!r} is a data set, which comes ready; leave it out")
     data = load_dataset(name, seed=choices.seed, test_share=choices.test_share)
     if choices.task not in (None, data.task):
-        raise ValueError(f"the data set {name!r} is for {data.task}; leave --task out")
+        raise ValueError(f"the data set {name!r} is for {data.task}; leave the task out")
     logger.info("data: %s, %s rows, %s features", name, len(data.x_train) + len(data.x_test), data.features)
     # Pixels come divided by 255, and are not scaled otherwise.
     pixels = MinMax(low=np.zeros(data.features), high=np.full(data.features, 255.0))

@@ -99,7 +99,7 @@ class TabularModel:
         if more:
             raise ValueError(
                 f"{table.source} has {len(more)} columns more than the model: {listed(more)}; "
-                f"it was trained on {listed(self.features.names)}; leave the others out with --drop"
+                f"it was trained on {listed(self.features.names)}; leave the others out (drop)"
             )
 
     def _check_categories(self, table: Table, unknown: Unknown) -> None:
@@ -109,7 +109,7 @@ class TabularModel:
         for name, categories in self.features.unknown(table).items():
             found = f"{table.source}: column {name!r} holds categories that the training rows did not have: "
             if unknown == "refuse":
-                raise ValueError(f"{found}{listed(categories)}; correct them, or allow them with --unknown zeros")
+                raise ValueError(f"{found}{listed(categories)}; correct them, or allow them (unknown 'zeros')")
             logger.warning("%s%s; they count as none of the known ones", found, listed(categories))
 
 
