@@ -120,7 +120,7 @@ def test_an_own_loop_without_a_budget_is_told_what_to_do():
     model, (x, y) = problem()
     optimizer = SOLVERS["adam-cosine"](model.parameters())
     nn.MSELoss()(model(x), y).backward()
-    with pytest.raises(RuntimeError, match="set optimizer.budget"):
+    with pytest.raises(RuntimeError, match=r"set optimizer\.budget"):
         optimizer.step()
     optimizer.budget = lambda: 0.5
     optimizer.step()

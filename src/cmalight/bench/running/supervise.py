@@ -18,8 +18,11 @@ import sys
 import threading
 import time
 import weakref
+from pathlib import Path
 from typing import IO
 
+import cmalight
+from cmalight.bench.running import child as trainer
 from cmalight.bench.running.one_run import (
     CRASHED,
     DIVERGED,
@@ -55,6 +58,19 @@ def execute(job: Job, report: Report) -> Plain:
     return child.run(job, report)
 
 
+def path_for_children() -> list[str]:
+    """This process's own, without the current folder, which may have a `queue.py` or the like.
+
+    It stays where PYTHONPATH has it, and comes last where the package itself is in it. What a spec names as
+    `module:callable` is looked for there in the end, too.
+    """
+    asked_for = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    here = ("", str(Path.cwd()))
+    kept = [place for place in sys.path if place not in here or (place and place in asked_for)]
+    package = str(Path(cmalight.__file__).parents[1])
+    return kept if package in kept else [*kept, package]
+
+
 def stop_children() -> None:
     """Ends the runs that are under way in this process; no new one begins until `allow_children`."""
     _stopping.set()
@@ -73,7 +89,7 @@ class Child:
         self.threads = threads
         self.session = session
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "cmalight.bench.running.child"],
+            [sys.executable, trainer.__file__],  # `-m` would put the current folder first on its path
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -92,7 +108,7 @@ class Child:
         _children.add(self)
         if _stopping.is_set():
             self.kill()
-        self._send({"path": sys.path})
+        self._send({"path": path_for_children()})
 
     def is_fit_for(self, job: Job) -> bool:
         """Whatever it imported or loaded for another call of a driver may have changed since."""
