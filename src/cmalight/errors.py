@@ -1,8 +1,9 @@
-"""Errors about data, and messages for names that are not known."""
+"""Errors about data, and words for messages: names that are not known, durations."""
 
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable
 
 
@@ -16,3 +17,19 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(str(name), known, n=1)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
     return f"Unknown {kind} {name!r}; {hint}known are {', '.join(known)}"
+
+
+def duration(seconds: float | None) -> str:
+    """`1:05`, `2:03:04` or `3 d 04 h`; `unknown` where it is.
+
+    Args:
+        seconds: None, or not finite, where it is not known.
+    """
+    if seconds is None or not math.isfinite(seconds):
+        return "unknown"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours:02} h"
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

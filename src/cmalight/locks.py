@@ -156,9 +156,11 @@ def _take_over(path: Path, handle: _Handle) -> Owner | None:
 
 def _owner(path: Path) -> Owner | None:
     try:
-        return Owner(**json.loads(path.read_text(encoding="utf-8")))
+        owner = Owner(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
+    texts = isinstance(owner.host, str) and isinstance(owner.since, str)
+    return owner if texts and isinstance(owner.pid, int) else None
 
 
 def _is_recent(path: Path) -> bool:

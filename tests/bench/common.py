@@ -71,9 +71,7 @@ def finished(process):
 
 def trainers(pid):
     """The processes that train for the driver `pid`."""
-    done = subprocess.run(
-        ["pgrep", "-P", str(pid), "-f", "bench/running/child.py"], capture_output=True, text=True
-    )
+    done = subprocess.run(["pgrep", "-P", str(pid), "-f", "bench/running/child.py"], capture_output=True, text=True)
     return [int(line) for line in done.stdout.split()]
 
 

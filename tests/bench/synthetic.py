@@ -3,9 +3,9 @@
 import hashlib
 import json
 
-from cmalight.bench.running.measuring import COLUMNS
 from cmalight.bench.spec.study import Solver
 from cmalight.bench.store.results import runs_folder, write_result
+from cmalight.bench.store.schema import COLUMNS
 
 RULES = {
     "time_limit": 10.0,

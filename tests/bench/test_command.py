@@ -4,9 +4,10 @@ import pytest
 from click.testing import CliRunner
 
 from cmalight import bench
-from cmalight.bench.running.folder_status import Call, add_call
 from cmalight.bench.running.one_run import Job, train
+from cmalight.bench.store.folder_status import add_call
 from cmalight.bench.store.results import runs_folder, write_result
+from cmalight.bench.store.schema import Call
 from cmalight.cli import command
 from tests.bench.common import spec, toml
 
@@ -68,7 +69,7 @@ def test_a_dry_run_counts_what_is_there_already(cmalight, tmp_path):
 def fill(folder, chosen, count=None):
     runs_folder(folder).mkdir(parents=True, exist_ok=True)
     for run in bench.plan(chosen)[:count]:
-        write_result(folder, run.key, train(Job(run.key, run.source, run.definition), lambda told: None))
+        write_result(folder, run.key, train(Job(run), lambda told: None))
 
 
 def test_status_counts_what_is_there_and_what_is_left(cmalight, tmp_path):

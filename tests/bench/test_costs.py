@@ -78,8 +78,9 @@ def test_the_end_inside_an_epoch_counts_with_the_loss_there_and_as_a_whole_epoch
     results = loaded(tmp_path, [run("a", [0.5], final=0.0, total=1.4)])
     assert costs(results, 0.1) == {"a": [1.4]}
     assert costs(results, 0.1, measure="epochs") == {"a": [2]}
-    ended = loaded(tmp_path / "other", [run("a", [None], final=0.0, ended_by="max_epochs")])
-    assert costs(ended, 0.1, measure="epochs") == {"a": [1]}
+    for end in ("max_epochs", "converged"):
+        ended = loaded(tmp_path / end, [run("a", [None], final=0.0, ended_by=end)])
+        assert costs(ended, 0.1, measure="epochs") == {"a": [1]}
 
 
 def test_losses_that_are_not_finite_solve_nothing(tmp_path):
@@ -104,7 +105,9 @@ def test_solvers_of_one_name_with_other_options_are_told_apart(tmp_path):
     ("rule", "usual", "other"), [("batch_size", "128", 32), ("engine", "eager", "compiled"), ("starts", "1", 4)]
 )
 def test_runs_under_other_rules_are_other_problems(tmp_path, rule, usual, other):
-    results = loaded(tmp_path, [run("a", [0.1]), run("b", [0.1]), run("a", [0.1], **{rule: other})])
+    rules = {"max_epochs": 10, "time_limit": None, "engine": "compiled"} if rule == "starts" else {}
+    runs = [run("a", [0.1], **rules), run("b", [0.1], **rules), run("a", [0.1], **{**rules, rule: other})]
+    results = loaded(tmp_path, runs)
     costs = bench.solution_costs(results, 0.1, complete=False)
     title = rule.replace("_", " ")
     assert set(costs.index) == {f"data · 1x5 · {title} {value} · seed 0" for value in (usual, other)}

@@ -12,9 +12,10 @@ import torch
 from cmalight import bench
 from cmalight.bench.running import executors, runner, supervise
 from cmalight.bench.running.executors import Backend
-from cmalight.bench.running.folder_status import Call, add_call, read_calls
 from cmalight.bench.running.one_run import Job, train
+from cmalight.bench.store.folder_status import add_call, read_calls
 from cmalight.bench.store.results import read_result, result_path, runs_folder, write_result
+from cmalight.bench.store.schema import Call
 from tests.bench.common import contents, own_data, spec
 from tests.helpers import wait_for
 
@@ -84,7 +85,7 @@ def test_what_is_finished_when_the_driver_is_stopped_is_kept(tmp_path, working, 
         begun.append(job.key)
         if len(begun) == 4:
             raise RuntimeError("this one does not end well")
-        return {**quick, "key": job.key, "run": job.definition}
+        return {**quick, "key": job.key, "run": job.definition.to_plain()}
 
     quick = {"status": "done", "started": 0, "finished": 1, "environment": {}, "epochs": {}, "error": None}
     working(work)
@@ -95,7 +96,7 @@ def test_what_is_finished_when_the_driver_is_stopped_is_kept(tmp_path, working, 
 
 
 def test_the_first_result_decides_which_data_is_meant(tmp_path, working, caplog):
-    working(lambda job, report: {**trained(job, report), "data_sha256": job.definition["solver"]["name"]})
+    working(lambda job, report: {**trained(job, report), "data_sha256": job.definition.solver.name})
     summary = bench.run(spec(solvers=["adam", "sgd"]), tmp_path, workers=1)
     assert (summary.recorded, list(summary.left_out)) == ({"done": 1}, ["data set diabetes"])
     assert "is not the data that the results in the folder are of" in caplog.text
@@ -125,21 +126,31 @@ def test_results_on_different_data_are_not_used_together(tmp_path, working):
 
 def test_files_that_changed_since_the_planning_or_differ_on_a_worker_are_refused(tmp_path):
     (run,) = bench.plan(spec(datasets=[own_data(tmp_path)]))
-    job = Job(run.key, run.source, run.definition)
+    job = Job(run)
     assert train(job, print)["status"] == "done"
     own_data(tmp_path, lambda i: i**2)
     (changed,) = bench.plan(spec(datasets=[run.source]))
-    assert train(Job(changed.key, changed.source, changed.definition), print)["status"] == "done"
+    assert train(Job(changed), print)["status"] == "done"
     result = train(job, print)
     assert result["status"] == "no_data"
     assert "are not those that the runs were planned with" in result["error"]["message"]
+
+
+def test_a_name_stands_for_one_data_set_in_a_folder(tmp_path):
+    """As in a merged folder, and in what frames say of one."""
+    source = own_data(tmp_path / "data")
+    assert bench.run(spec(datasets=[source]), tmp_path / "out", workers=1).is_complete
+    own_data(tmp_path / "data", lambda i: i**2)
+    summary = bench.run(spec(datasets=[source]), tmp_path / "out", workers=1)
+    assert not summary.is_complete
+    assert "bring that data back, or use another folder" in summary.left_out["data set mine"]
 
 
 def test_data_that_was_swapped_is_loaded_again_by_the_next_plan(tmp_path):
     digests = []
     for power in (1, 2):
         (run,) = bench.plan(spec(datasets=[own_data(tmp_path, lambda i: i**power)]))  # noqa: B023
-        digests.append(train(Job(run.key, run.source, run.definition), print)["data_sha256"])
+        digests.append(train(Job(run), print)["data_sha256"])
     assert digests[0] != digests[1]
 
 
@@ -148,7 +159,7 @@ def test_a_process_is_for_one_call_of_the_driver():
     supervise.allow_children()
     child = supervise.Child(1, "one call")
     try:
-        fits = [child.is_fit_for(Job(run.key, run.source, run.definition, session=s)) for s in ("one call", "the next")]
+        fits = [child.is_fit_for(Job(run, session=s)) for s in ("one call", "the next")]
     finally:
         child.kill()
     assert fits == [True, False]

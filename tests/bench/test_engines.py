@@ -10,14 +10,14 @@ from tests.training.common import needs_compiler
 
 
 def trained(**changes):
-    return [train(Job(run.key, run.source, run.definition), lambda told: None) for run in plan(spec(**changes))]
+    return [train(Job(run), lambda told: None) for run in plan(spec(**changes))]
 
 
 def test_the_engine_and_the_starts_define_a_run_where_they_are_not_the_defaults():
     (eager,), (compiled,) = plan(spec(engine="eager", starts=1)), plan(spec(engine="compiled"))
     (default,), (several,) = plan(spec()), plan(spec(engine="compiled", starts=3))
     assert eager.key == default.key
-    assert "engine" not in default.definition
+    assert "engine" not in default.definition.to_plain()
     assert len({default.key, compiled.key, several.key}) == 3
 
 

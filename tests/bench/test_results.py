@@ -6,8 +6,7 @@ import os
 import pandas
 import pytest
 
-from cmalight.bench import MergeError, ResultError, load, merge, plan
-from cmalight.bench.running.measuring import COLUMNS
+from cmalight.bench import MergeError, ResultError, load, merge, plan, status
 from cmalight.bench.running.one_run import Job, train, without_figures
 from cmalight.bench.store.results import (
     LaterVersionError,
@@ -17,9 +16,13 @@ from cmalight.bench.store.results import (
     runs_folder,
     set_aside,
     write_atomically,
+    write_document,
     write_result,
 )
+from cmalight.bench.store.schema import COLUMNS
 from tests.bench.common import own_data, spec
+
+FAILED = {"status": "failed", "error": {"type": "ValueError", "message": "no", "traceback": ""}}
 
 
 @pytest.fixture
@@ -35,8 +38,9 @@ def result(seed=0, solver="adam", **changes):
     columns |= {"epoch": [0, 1], "evaluations": [0, 0], "outcome": ["a", "b"], "test_loss": [None, None]}
     content = {
         "key": run.key,
-        "run": run.definition,
+        "run": run.definition.to_plain(),
         "status": "done",
+        "ended_by": "max_epochs",
         "error": None,
         "started": 100.0 + seed,
         "finished": 101.5 + seed,
@@ -199,7 +203,7 @@ def test_a_folder_without_results_is_refused(tmp_path):
 
 def test_a_failed_run_has_no_figures_in_the_frame(folder):
     (run,) = plan(spec())
-    write_result(folder, run.key, without_figures(Job(run.key, run.source, run.definition), "crashed", "it was killed"))
+    write_result(folder, run.key, without_figures(Job(run), "crashed", "it was killed"))
     runs = load(folder).runs
     assert (runs["status"][0], runs["error"][0]) == ("crashed", "it was killed")
     assert runs[["final_loss", "best_loss", "seconds"]].isna().all(axis=None)
@@ -257,7 +261,7 @@ def two_folders(tmp_path, *results):
     return [tmp_path / "a", tmp_path / "b"]
 
 
-@pytest.mark.parametrize("changes", [{"final_loss": 0.1}, {"status": "failed"}, {"evaluations": 3}])
+@pytest.mark.parametrize("changes", [{"final_loss": 0.1}, FAILED, {"evaluations": 3}])
 def test_merging_refuses_two_results_of_one_run_and_leaves_nothing_behind(tmp_path, changes):
     folders = two_folders(tmp_path, {}, changes)
     with pytest.raises(MergeError, match="different results of one run"):
@@ -302,7 +306,7 @@ def test_merging_refuses_two_data_sets_of_ones_own_under_one_name(tmp_path):
         (run,) = plan(spec(datasets=[own_data(tmp_path / name, lambda i: i**power)]))  # noqa: B023
         folders.append(tmp_path / name / "out")
         runs_folder(folders[-1]).mkdir(parents=True)
-        write_result(folders[-1], run.key, train(Job(run.key, run.source, run.definition), lambda told: None))
+        write_result(folders[-1], run.key, train(Job(run), lambda told: None))
     with pytest.raises(MergeError, match="different data, though both call it mine"):
         merge(folders, tmp_path / "out")
 
@@ -316,7 +320,7 @@ def test_merging_leaves_damaged_files_out_and_names_them(tmp_path, caplog):
 
 def test_a_real_result_survives_the_file(folder):
     (run,) = plan(spec())
-    content = train(Job(run.key, run.source, run.definition), lambda told: None)
+    content = train(Job(run), lambda told: None)
     assert read_result(write_result(folder, run.key, content))["final_loss"] == content["final_loss"]
 
 
@@ -331,3 +335,91 @@ def test_runs_of_a_changed_spec_can_be_told_apart():
     runs = pandas.DataFrame([{**_row(content(lr)), "neighbours": 0} for lr in (0.1, 0.01)])
     assert list(runs["solver_options"]) == ['{"lr": 0.1}', '{"lr": 0.01}']
     assert any("2 runs share data set, network, seed and solver" in note for note in _notes(runs))
+
+
+def changed_content(path, change):
+    """The same file with other contents under a seal that fits them."""
+    content = json.loads(path.read_text())["content"]
+    change(content)
+    write_document(path, "cmalight-run", 1, content)
+
+
+def put(place, value):
+    *way, last = place
+
+    def change(content):
+        for step in way:
+            content = content[step]
+        content[last] = value
+
+    return change
+
+
+WRONG_CONTENTS = [
+    (["status"], 3),
+    (["status"], "splendid"),
+    (["status"], "failed"),
+    (["started"], "yesterday"),
+    (["finished"], None),
+    (["final_loss"], None),
+    (["final_loss"], "low"),
+    (["seconds"], [1]),
+    (["run"], []),
+    (["run", "solver"], "adam"),
+    (["run", "solver", "name"], None),
+    (["run", "seed"], "0"),
+    (["run", "seed"], -1),
+    (["run", "split_seed"], {}),
+    (["run", "batch_size"], 0),
+    (["run", "network"], None),
+    (["environment"], 7),
+    (["environment", "versions"], "2"),
+    (["environment", "cores"], 10**400),
+    (["epochs"], 3),
+    (["epochs", "epoch"], [0]),
+    (["epochs", "train_loss"], ["a", "b"]),
+    (["epochs", "evaluations"], [0, 10**400]),
+    (["error"], "bad"),
+    (["data_sha256"], 5),
+    (["key"], "another"),
+]
+
+
+@pytest.mark.parametrize(("place", "value"), WRONG_CONTENTS)
+def test_wrong_contents_under_a_good_seal_are_named_and_left_out(folder, caplog, place, value):
+    written(folder)
+    bad = written(folder, seed=1)
+    changed_content(bad, put(place, value))
+    runs, epochs = load(folder)
+    assert (len(runs), len(epochs)) == (1, 2)
+    assert f"{bad} is damaged" in caplog.text
+    (named,) = status(folder).damaged
+    assert str(bad) in named
+
+
+def test_a_link_to_what_is_not_there_is_named_and_left_out(folder, caplog):
+    written(folder)
+    dangling = runs_folder(folder) / f"{'0' * 40}.json"
+    dangling.symlink_to(folder / "gone.json")
+    assert len(load(folder).runs) == 1
+    assert f"{dangling} is damaged: it is a link to what is not there" in caplog.text
+    assert str(set_aside(dangling)).endswith("0000.0.json")
+    assert not dangling.is_symlink()
+
+
+@pytest.mark.parametrize("content", [{}, {"calls": 3}, {"calls": [{"spec": 1, "keys": [], "workers": 1}]}])
+def test_wrong_calls_under_a_good_seal_are_a_warning(folder, caplog, content):
+    written(folder)
+    write_document(folder / "spec.json", "cmalight-bench-spec", 1, content)
+    assert status(folder).left is None
+    assert "spec.json cannot be used" in caplog.text
+
+
+def test_merging_clears_what_a_killed_process_left(tmp_path):
+    for name in ("a", "out"):
+        runs_folder(tmp_path / name).mkdir(parents=True)
+    written(tmp_path / "a")
+    left = runs_folder(tmp_path / "out") / ".x.json.1.tmp"
+    left.write_text("{")
+    merge([tmp_path / "a"], tmp_path / "out")
+    assert not left.exists()

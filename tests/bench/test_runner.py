@@ -12,9 +12,10 @@ import time
 import pytest
 
 from cmalight import bench, locks
-from cmalight.bench.running import board, driver, runner, supervise
+from cmalight.bench.running import driver, runner, supervise
 from cmalight.bench.store import results
 from cmalight.bench.store.lock import acquired, owner_alive
+from cmalight.errors import duration
 from tests.bench.common import ENVIRONMENT, contents, finished, has_ended, spec, start, toml, trainers
 from tests.helpers import wait_for
 
@@ -254,7 +255,7 @@ def test_an_unknown_executor_is_refused(tmp_path):
 
 @pytest.mark.parametrize(("seconds", "text"), [(None, "unknown"), (5, "0:05"), (3661, "1:01:01"), (90000, "1 d 01 h")])
 def test_durations_read_well(seconds, text):
-    assert board.duration(seconds) == text
+    assert duration(seconds) == text
 
 
 def test_why_a_process_ended():

@@ -200,7 +200,9 @@ def test_a_key_goes_by_the_sha256_of_the_description_where_it_has_one(tmp_path):
 
 def test_a_whole_number_of_seconds_is_the_same_limit():
     networks, solvers = (Network("1x5", "1x5"),), (Solver("adam", "adam"),)
-    one, other = (Spec(("diabetes",), networks, solvers, time_limit=limit) for limit in (3, 3.0))
+    one, other = (
+        Spec(datasets=("diabetes",), networks=networks, solvers=solvers, time_limit=limit) for limit in (3, 3.0)
+    )
     assert keys(one) == keys(other)
 
 

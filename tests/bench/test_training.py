@@ -11,6 +11,7 @@ from cmalight.bench import plan
 from cmalight.bench.running.measuring import Measuring
 from cmalight.bench.running.one_run import Job, train
 from cmalight.bench.spec.solvers import SOLVERS
+from cmalight.bench.spec.study import Definition, Network, Solver
 from tests.bench.common import spec
 from tests.bench.solvers import Witness
 
@@ -19,7 +20,7 @@ ALL = [*SOLVERS, f"{MODULE}:Slow"]
 
 
 def trained(changed, report=lambda told: None):
-    return [train(Job(run.key, run.source, run.definition), report) for run in plan(changed)]
+    return [train(Job(run), report) for run in plan(changed)]
 
 
 def test_every_solver_runs_and_starts_from_the_same_loss():
@@ -177,11 +178,10 @@ def test_a_run_reports_every_epoch():
 
 
 def test_a_users_solver_is_followed_by_a_process_of_its_own():
-    from cmalight.bench.running.supervise import _runs_own_code
+    def runs_own_code(solver, network="1x50"):
+        parts = {"network": Network(network, network), "solver": Solver(solver, solver)}
+        return Definition(dataset="x", data_files=None, seed=0, max_epochs=1, **parts).runs_own_code
 
-    def definition(solver, network="1x50"):
-        return {"solver": {"solver": solver}, "network": {"network": network}}
-
-    assert not _runs_own_code(definition("adam", "paper:1x50"))
-    assert _runs_own_code(definition("mine:Solver"))
-    assert _runs_own_code(definition("adam", "mine:network"))
+    assert not runs_own_code("adam", "paper:1x50")
+    assert runs_own_code("mine:Solver")
+    assert runs_own_code("adam", "mine:network")

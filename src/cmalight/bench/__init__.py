@@ -11,39 +11,48 @@ bench.write_report("results")                        # what `cmalight bench repo
 
 from typing import TYPE_CHECKING, Any
 
-from cmalight.bench.running.driver import Summary
-from cmalight.bench.running.folder_status import Counts, status
-from cmalight.bench.running.runner import run
-from cmalight.bench.spec.planning import Narrowing, PlannedRun, narrowed, plan
-from cmalight.bench.spec.spec_files import PRESETS, read_spec
-from cmalight.bench.spec.study import Network, Solver, Spec, SpecError
-from cmalight.bench.store.frames import Results, load
-from cmalight.bench.store.lock import FolderInUseError
-from cmalight.bench.store.merging import MergeError, merge
-from cmalight.bench.store.results import ResultError
-
 if TYPE_CHECKING:
     from cmalight.bench.analysis.costs import Traces, solution_costs, traces
     from cmalight.bench.analysis.profiles import data_profile, pairwise_wins, performance_profile, profile_area, ratios
     from cmalight.bench.report import write_report
+    from cmalight.bench.running.driver import Summary
+    from cmalight.bench.running.runner import run
+    from cmalight.bench.spec.planning import Narrowing, PlannedRun, narrowed, plan
+    from cmalight.bench.spec.spec_files import PRESETS, read_spec
+    from cmalight.bench.spec.study import Network, Solver, Spec, SpecError
+    from cmalight.bench.store.folder_status import Counts, status
+    from cmalight.bench.store.frames import Results, load
+    from cmalight.bench.store.lock import FolderInUseError
+    from cmalight.bench.store.merging import MergeError, merge
+    from cmalight.bench.store.results import ResultError
 
-# What looks at results is imported when it is asked for: a worker that only trains does not wait for it.
-_LATER = {
-    **dict.fromkeys(
-        ("data_profile", "pairwise_wins", "performance_profile", "profile_area", "ratios"),
-        "cmalight.bench.analysis.profiles",
-    ),
-    **dict.fromkeys(("Traces", "solution_costs", "traces"), "cmalight.bench.analysis.costs"),
-    "write_report": "cmalight.bench.report",
+# Imported when first asked for: `cmalight bench status` does not wait for torch, nor a worker for pandas.
+_HOMES = {
+    "analysis.costs": ("Traces", "solution_costs", "traces"),
+    "analysis.profiles": ("data_profile", "pairwise_wins", "performance_profile", "profile_area", "ratios"),
+    "report": ("write_report",),
+    "running.driver": ("Summary",),
+    "running.runner": ("run",),
+    "spec.planning": ("Narrowing", "PlannedRun", "narrowed", "plan"),
+    "spec.spec_files": ("PRESETS", "read_spec"),
+    "spec.study": ("Network", "Solver", "Spec", "SpecError"),
+    "store.folder_status": ("Counts", "status"),
+    "store.frames": ("Results", "load"),
+    "store.lock": ("FolderInUseError",),
+    "store.merging": ("MergeError", "merge"),
+    "store.results": ("ResultError",),
 }
+_HOME_OF = {name: f"cmalight.bench.{home}" for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_LATER[name]), name)
+    value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
 
 
 __all__ = [

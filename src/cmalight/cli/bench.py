@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cmalight.cli.errors import KnownVerbs, show_messages
+from cmalight.errors import duration
 
 if TYPE_CHECKING:
     from cmalight.bench import Counts, PlannedRun, Spec, Summary
@@ -98,7 +99,6 @@ def merge(folders: tuple[Path, ...], out: Path) -> None:
 
 
 def _plan(spec: Spec, runs: list[PlannedRun], workers: int | None, out: Path | None) -> Iterator[str]:
-    from cmalight.bench.running.board import duration
     from cmalight.bench.running.executors import default_workers
     from cmalight.bench.store.results import result_path
 
@@ -135,14 +135,12 @@ def what_is_missing(summary: Summary) -> str:
 
 
 def _status(counts: Counts) -> Iterator[str]:
-    from cmalight.bench.running.board import duration
-
     failures = {name: count for name, count in sorted(counts.recorded.items()) if name != "done"}
     yield f"done     {counts.recorded.get('done', 0)}"
     yield f"running  {len(counts.running)}"
     for one in counts.running:
-        loss = "" if one["loss"] is None else f", loss {one['loss']:.5g}"
-        yield f"         {one['run']}: epoch {one['epoch']}{loss}, {one['seconds']:.0f} s"
+        loss = "" if one.loss is None else f", loss {one.loss:.5g}"
+        yield f"         {one.run}: epoch {one.epoch}{loss}, {one.seconds:.0f} s"
     details = f" ({', '.join(f'{count} {name}' for name, count in failures.items())})" if failures else ""
     yield f"failed   {sum(failures.values())}{details}"
     yield f"left     {'unknown: the folder has no spec' if counts.left is None else counts.left}"

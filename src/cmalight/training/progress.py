@@ -7,6 +7,7 @@ import sys
 import time
 from typing import Any, Protocol, TextIO
 
+from cmalight.errors import duration
 from cmalight.training.history import EpochRecord
 
 _REFRESH_SECONDS = 0.2
@@ -104,7 +105,7 @@ class Bar:
             completed=share,
             epoch=f"{int(epochs_done) + 1}{of}",
             figures="" if self._last is None else describe(self._last),
-            left=f"{_duration(left)} left" if share > 0 else "",
+            left=f"{duration(left)} left" if share > 0 else "",
         )
         self._bar.refresh()
 
@@ -126,9 +127,3 @@ def describe(record: EpochRecord) -> str:
     parts += [f"{name} {value:.4g}" for name, value in record.metrics.items()]
     parts += [f"evaluations {record.evaluations}", f"{record.seconds:.1f} s"]
     return "  ".join(parts)
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -117,8 +117,8 @@ def _points(runs: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.DataFram
     import pandas
 
     done = runs[runs["status"] == "done"]
-    # An epoch that the end cut off counts as a whole one.
-    cut_off = (done["ended_by"].astype(str) != "max_epochs").astype("int64")
+    # An epoch that the end cut off counts as a whole one; all other ends are between two epochs.
+    cut_off = done["ended_by"].isin(["time_limit", "interrupted"]).astype("int64")
     start = pandas.DataFrame({"key": done["key"], "place": -1, "loss": done["initial_loss"]}).assign(
         seconds=0.0, epochs=0, evaluations=0, test_loss=np.nan, test_accuracy=np.nan
     )

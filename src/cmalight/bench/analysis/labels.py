@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cmalight.bench.store.frames import RULES
+from cmalight.bench.spec.study import PROBLEM_RULES
 
 if TYPE_CHECKING:
     import pandas
@@ -76,7 +76,7 @@ def _variants(runs: pandas.DataFrame) -> list[str]:
     texts = [""] * len(runs)
     positions = {index: place for place, index in enumerate(runs.index)}
     for _, group in runs.groupby([runs["dataset"].astype(str), runs["net"]], observed=True):
-        columns = {rule: group[rule].map(_rule_text) for rule in RULES if rule in group}
+        columns = {rule: group[rule].map(_rule_text) for rule in PROBLEM_RULES if rule in group}
         columns["data"] = group["data_sha256"].map(lambda one: one[:8] if isinstance(one, str) else None)
         if columns["data"].nunique() == 1:  # a run that crashed does not say what data it had
             columns["data"] = columns["data"].ffill().bfill()

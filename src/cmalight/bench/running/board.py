@@ -90,14 +90,3 @@ class Board:
             return left * (time.monotonic() - self._begun) / len(self._wall)
         a_run = sum(self._wall) / len(self._wall) if self._wall else self.seconds_a_run
         return None if a_run is None else left * a_run / (self.workers or 1)
-
-
-def duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "unknown"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days} d {hours:02} h"
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -58,7 +58,7 @@ def _serve(jobs: queue.SimpleQueue[dict[str, Any]], out: IO[str]) -> None:
     warm_up_torch()
     say(ready=True)
     while True:
-        job = Job(**jobs.get())
+        job = Job.from_plain(jobs.get())
         say(content=train(job, report, lambda: say(begins=True)))
 
 

@@ -1,29 +1,33 @@
-"""What a driver shows: a live table on a terminal, a line a run otherwise."""
+"""What a driver shows: a live table on a terminal, one line per run otherwise."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
-from typing import Any, Protocol
+from typing import Any
 
-from cmalight.bench.running.board import View, duration
+from cmalight.bench.running.board import View
 from cmalight.bench.spec.planning import PlannedRun
 from cmalight.bench.spec.study import Plain
+from cmalight.errors import duration
 
 _SHOWN_FAILURES = 5
 _logger = logging.getLogger("cmalight.bench")
 
 
-class Display(Protocol):
+class Display:
+    """Told of the course of a study; shows nothing."""
+
     def recorded(self, run: PlannedRun, content: Plain, view: View) -> None: ...
     def tick(self, view: View) -> None: ...
     def close(self) -> None: ...
 
 
 def make_display(progress: bool) -> Display:
+    """What fits where standard error goes."""
     if not progress:
-        return Quiet()
+        return Display()
     if sys.stderr.isatty():
         try:
             return Table()
@@ -32,24 +36,15 @@ def make_display(progress: bool) -> Display:
     return Lines()
 
 
-class Quiet:
-    def recorded(self, run: PlannedRun, content: Plain, view: View) -> None: ...
-    def tick(self, view: View) -> None: ...
-    def close(self) -> None: ...
-
-
-class Lines:
-    """A message a run."""
+class Lines(Display):
+    """One message per run."""
 
     def recorded(self, run: PlannedRun, content: Plain, view: View) -> None:
         left = "" if view.seconds_left is None else f", {duration(view.seconds_left)} left"
         _logger.info("%d of %d%s: %s: %s", view.done, view.total, left, run, outcome(content))
 
-    def tick(self, view: View) -> None: ...
-    def close(self) -> None: ...
 
-
-class Table:
+class Table(Display):
     """A rich table that is drawn anew: counts, the runs under way with epoch and loss, the last failures."""
 
     def __init__(self) -> None:

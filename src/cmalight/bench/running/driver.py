@@ -8,10 +8,9 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from cmalight.bench.running import folder_status
 from cmalight.bench.running.board import Board, View
 from cmalight.bench.running.display import Display
 from cmalight.bench.running.executors import Backend
@@ -27,8 +26,10 @@ from cmalight.bench.running.one_run import (
     without_figures,
 )
 from cmalight.bench.spec.planning import PlannedRun
-from cmalight.bench.spec.study import Plain
+from cmalight.bench.spec.study import DataName, Plain
+from cmalight.bench.store import folder_status
 from cmalight.bench.store.results import write_result
+from cmalight.bench.store.schema import Progress, Running
 from cmalight.locks import Lock
 
 _TICK = 0.5
@@ -41,8 +42,6 @@ _LEFT_FOR_LATER = {
     NOT_STARTED: "a process for {0}",
 }
 _logger = logging.getLogger("cmalight.bench")
-
-DataName = tuple[object, ...]
 
 
 @dataclass(frozen=True)
@@ -64,11 +63,6 @@ class Summary:
     @property
     def is_complete(self) -> bool:
         return sum(self.recorded.values()) == self.total
-
-
-def data_name(definition: Plain) -> DataName:
-    """Runs of this name must have had the same data."""
-    return tuple(definition.get(key) for key in ("dataset", "data_files", "split_seed", "test_share"))
 
 
 @dataclass
@@ -117,14 +111,11 @@ class Driver:
 
     def _submit(self, one: PlannedRun, attempt: int) -> None:
         job = Job(
-            one.key,
-            one.source,
-            one.definition,
-            one.killed_after,
+            one,
             self.backend.memory_limit,
             self.backend.workers if self.backend.on_one_machine else None,
             self.session,
-            self.data.get(data_name(one.definition)),
+            self.data.get(one.definition.data_name),
         )
         future = self.backend.executor.submit(self.backend.work, job, self.backend.report)
         future.add_done_callback(lambda done: self.ended.put((one, attempt, done)))
@@ -156,7 +147,7 @@ class Driver:
         except BrokenExecutor as error:
             raise RuntimeError(f"the executor broke: {error}; {_GOES_ON}") from error
         except self.backend.lost_worker as error:
-            job = Job(one.key, one.source, one.definition)
+            job = Job(one)
             message = f"its worker was lost ({type(error).__name__}: {error})"
             return without_figures(job, CRASHED, message, environment={})  # this machine is not the one it ran on
         except Exception as error:
@@ -171,7 +162,7 @@ class Driver:
     def _is_on_other_data(self, one: PlannedRun, content: Plain) -> bool:
         """Machines may have different files under one name: the first result decides."""
         digest = content.get("data_sha256")
-        return digest is not None and self.data.setdefault(data_name(one.definition), digest) != digest
+        return digest is not None and self.data.setdefault(one.definition.data_name, digest) != digest
 
     def _leave(self, what: str, why: str) -> None:
         if what not in self.left_out:
@@ -211,4 +202,5 @@ class Driver:
 
     def _publish(self, view: View) -> None:
         with suppress(OSError):
-            folder_status.write_progress(self.folder, view)
+            running = [Running(run=str(run), **asdict(told)) for run, told in view.running]
+            folder_status.write_progress(self.folder, Progress(running=running, seconds_left=view.seconds_left))

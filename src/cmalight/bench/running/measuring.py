@@ -8,25 +8,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from cmalight.bench.spec.study import Plain
+from cmalight.bench.spec.study import Definition
+from cmalight.bench.store.schema import COLUMNS
 from cmalight.datasets import DataSplit
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.objective import Objective
 from cmalight.training import EpochRecord
 from cmalight.training.measure import measure
-
-COLUMNS = (
-    "epoch",
-    "seconds",
-    "train_loss",
-    "test_loss",
-    "test_accuracy",
-    "f_tilde",
-    "lr",
-    "alpha",
-    "outcome",
-    "evaluations",
-)
 
 
 @dataclass(frozen=True)
@@ -48,7 +36,7 @@ class Measuring:
     """A callback of `fit`, which calls it off the training clock: the true training loss after every n-th epoch."""
 
     problem: Problem
-    run: Plain
+    run: Definition
     data: DataSplit
     report: Callable[[int, float | None, float], object]
     rows: list[tuple[Any, ...]] = field(default_factory=list)
@@ -56,16 +44,16 @@ class Measuring:
 
     def __post_init__(self) -> None:
         # Evaluated in the batches of the spec for every solver alike, whatever batches the solver itself sees.
-        size = self.run["batch_size"]
+        size = self.run.batch_size
         feed = TensorBatches(self.data.x_train, self.data.y_train, batch_size=size, order="fixed")
         self._objective = Objective(self.problem.model, self.problem.loss_fn, feed)
         self._test = TensorBatches(self.data.x_test, self.data.y_test, order="fixed") if self._tests() else None
 
     def _tests(self) -> bool:
-        return self.run["measure_test"] and len(self.data.x_test) > 0
+        return self.run.measure_test and len(self.data.x_test) > 0
 
     def on_epoch_end(self, record: EpochRecord) -> None:
-        due = (record.epoch + 1) % self.run["measure_every"] == 0
+        due = (record.epoch + 1) % self.run.measure_every == 0
         measured = self.now() if due else None
         losses = (None, None, None) if measured is None else astuple(measured)
         control = (record.f_tilde, record.lr, record.alpha, record.outcome, record.evaluations)

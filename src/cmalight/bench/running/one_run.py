@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import platform
@@ -10,7 +11,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import nn
@@ -19,17 +20,18 @@ from torch.optim import Optimizer
 from cmalight.bench.running.measuring import Measured, Measuring, Problem
 from cmalight.bench.spec.networks import build_network, find_network
 from cmalight.bench.spec.own_files import check_own_files
+from cmalight.bench.spec.planning import PlannedRun
 from cmalight.bench.spec.solvers import known_solver, make_optimizer
-from cmalight.bench.spec.study import Network, Plain, Solver
+from cmalight.bench.spec.study import Definition, Plain
 from cmalight.bench.store.machine import facts, limited_memory, load_average
+from cmalight.bench.store.schema import Recorded
 from cmalight.datasets import DataError, DataSplit, load_dataset
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.undisturbed import undisturbed
 from cmalight.training import FitResult, Status, fit
 
-DONE, DIVERGED, FAILED, CRASHED = "done", "diverged", "failed", "crashed"
-TIMED_OUT, OUT_OF_MEMORY = "timed_out", "out_of_memory"
-STATUSES = (DONE, DIVERGED, FAILED, CRASHED, TIMED_OUT, OUT_OF_MEMORY)
+STATUSES: tuple[Recorded, ...] = get_args(Recorded)
+DONE, DIVERGED, FAILED, CRASHED, TIMED_OUT, OUT_OF_MEMORY = STATUSES
 # Not the run's fault, so never a result: it is left for later.
 NO_DATA, NOT_IMPORTABLE, NOT_STARTED = "no_data", "not_importable", "not_started"
 ATTEMPTS = 2  # of a run that crashes
@@ -41,7 +43,7 @@ _OUT_OF_MEMORY_WORDS = ("allocate memory", "not enough memory", "out of memory",
 
 @dataclass(frozen=True)
 class Job:
-    """A planned run as it travels to a worker: plain data.
+    """A planned run as it travels to a worker.
 
     memory_limit: megabytes, where the spec has none of its own
     concurrency: how many runs at once may be on the worker's machine; None if nobody knows
@@ -49,14 +51,31 @@ class Job:
     data_sha256: what `data_sha256` must be, where there are results on that data already
     """
 
-    key: str
-    source: str
-    definition: Plain
-    killed_after: float | None = None
+    planned: PlannedRun
     memory_limit: float | None = None
     concurrency: int | None = None
     session: str = ""
     data_sha256: str | None = None
+
+    @property
+    def key(self) -> str:
+        return self.planned.key
+
+    @property
+    def definition(self) -> Definition:
+        return self.planned.definition
+
+    def to_plain(self) -> Plain:
+        """For the pipe to a child."""
+        plain = dataclasses.asdict(self)
+        plain["planned"]["definition"] = self.definition.to_plain()
+        return plain
+
+    @staticmethod
+    def from_plain(plain: Plain) -> Job:
+        planned = plain["planned"]
+        definition = Definition.from_plain(planned["definition"])
+        return Job(**{**plain, "planned": PlannedRun(**{**planned, "definition": definition})})
 
 
 @dataclass(frozen=True)
@@ -79,10 +98,10 @@ def train(job: Job, report: Report, begins: Callable[[], object] = lambda: None)
     """
     run = job.definition
     begun = time.time()
-    environment = facts(threads=run["threads"], concurrency=job.concurrency)
+    environment = facts(threads=run.threads, concurrency=job.concurrency)
     figures: Plain
     try:
-        data = _data(job.source, run["split_seed"], run["test_share"], run["data_files"])
+        data = _data(job.planned.source, run.split_seed, run.test_share, run.data_files)
         _check_same_data(job, data)
         _import(run)
     except NotImportableError as error:
@@ -94,7 +113,7 @@ def train(job: Job, report: Report, begins: Callable[[], object] = lambda: None)
         figures = _figures(job, data, report)
     return {
         "key": job.key,
-        "run": run,
+        "run": run.to_plain(),
         "started": begun,
         "finished": time.time(),
         "environment": {**environment, "load_at_the_end": load_average()},
@@ -107,12 +126,12 @@ def without_figures(job: Job, status: str, message: str, **more: Any) -> Plain:
     now = time.time()
     return {
         "key": job.key,
-        "run": job.definition,
+        "run": job.definition.to_plain(),
         "started": now,
         "finished": now,
         "status": status,
         "error": {"type": status, "message": message, "traceback": ""},
-        "environment": facts(threads=job.definition["threads"], concurrency=job.concurrency),
+        "environment": facts(threads=job.definition.threads, concurrency=job.concurrency),
         "epochs": {},
         **more,
     }
@@ -131,12 +150,12 @@ def _figures(job: Job, data: DataSplit, report: Report) -> Plain:
     run = job.definition
     measuring: Measuring | None = None
     try:
-        torch.set_num_threads(run["threads"])
-        limit = job.memory_limit if run["memory_limit"] is None else run["memory_limit"]
+        torch.set_num_threads(run.threads)
+        limit = job.memory_limit if run.memory_limit is None else run.memory_limit
         with limited_memory(limit):
             _warm_up(run, data)
             problem = _problem(run, data)
-            optimizer = make_optimizer(_solver(run), problem.model.parameters())
+            optimizer = make_optimizer(run.solver, problem.model.parameters())
             measuring = Measuring(problem, run, data, lambda *told: report(Told(job.key, *told)))
             initial = measuring.now()
             result = _fitted(run, problem, optimizer, (measuring,))
@@ -174,43 +193,39 @@ def _judged(result: FitResult, initial: Measured, final: Measured) -> Plain:
     }
 
 
-def _problem(run: Plain, data: DataSplit, samples: int | None = None) -> Problem:
+def _problem(run: Definition, data: DataSplit, samples: int | None = None) -> Problem:
     """The same weights and the same batches for every solver of the cell: they depend on the seed alone.
 
     samples: only the first of them
     """
     images = data.x_train.dim() == 4
-    torch.manual_seed(run["seed"])
+    torch.manual_seed(run.seed)
     model = build_network(
-        Network(**run["network"]),
+        run.network,
         features=data.features,
         classes=data.classes,
         channels=data.x_train.shape[1] if images else None,
     )
     x, y = data.x_train[:samples], data.y_train[:samples]
-    size = len(x) if run["solver"]["full_batch"] else run["batch_size"]
-    batches = TensorBatches(x, y, batch_size=size, order=run["order"], seed=run["seed"])
+    size = len(x) if run.solver.full_batch else run.batch_size
+    batches = TensorBatches(x, y, batch_size=size, order=run.order, seed=run.seed)
     loss_fn: nn.Module = nn.MSELoss() if data.classes is None else nn.CrossEntropyLoss()
     return Problem(model, loss_fn, batches)
 
 
-def _solver(run: Plain) -> Solver:
-    return Solver(**run["solver"])
-
-
-def _fitted(run: Plain, problem: Problem, optimizer: Optimizer, callbacks: Sequence[object]) -> FitResult:
+def _fitted(run: Definition, problem: Problem, optimizer: Optimizer, callbacks: Sequence[object]) -> FitResult:
     return fit(
         problem.model,
         problem.loss_fn,
         problem.batches,
         optimizer=optimizer,
-        seed=run["seed"],
-        max_epochs=run["max_epochs"],
-        time_limit=run["time_limit"],
+        seed=run.seed,
+        max_epochs=run.max_epochs,
+        time_limit=run.time_limit,
         callbacks=callbacks,
         progress=False,
-        engine=run.get("engine", "eager"),
-        starts=run.get("starts", 1),
+        engine=run.engine,
+        starts=run.starts,
     )
 
 
@@ -223,7 +238,7 @@ def _data(source: str, split_seed: int, test_share: float, data_files: str | Non
 
 def _check_same_data(job: Job, data: DataSplit) -> None:
     if job.data_sha256 not in (None, _digest(data)):
-        raise DataError(different_data(job.definition["dataset"], platform.node()))
+        raise DataError(different_data(job.definition.dataset, platform.node()))
 
 
 def different_data(dataset: str, host: str) -> str:
@@ -233,11 +248,11 @@ def different_data(dataset: str, host: str) -> str:
     )
 
 
-def _import(run: Plain) -> None:
+def _import(run: Definition) -> None:
     """A solver or a network that is not on this machine says nothing about it: other machines may have it."""
     try:
-        known_solver(_solver(run))
-        find_network(Network(**run["network"]))
+        known_solver(run.solver)
+        find_network(run.network)
     except (ValueError, ImportError) as error:
         raise NotImportableError(f"{error} (on {platform.node()})") from error
 
@@ -271,16 +286,16 @@ def warm_up_torch() -> None:
         fit(nn.Linear(2, 1), nn.MSELoss(), (inputs, inputs[:, :1]), optimizer=name, max_epochs=1, progress=False)
 
 
-def _warm_up(run: Plain, data: DataSplit) -> None:
+def _warm_up(run: Definition, data: DataSplit) -> None:
     """A short run of the same solver on the same network, thrown away, before the clock starts.
 
     What a solver does once in a process, or torch once for a network, would count against the first run in it.
     Whatever goes wrong here goes wrong in the run itself again, and is recorded there.
     """
-    problem = _problem(run, data, samples=2 * run["batch_size"])
+    problem = _problem(run, data, samples=2 * run.batch_size)
     with undisturbed(problem.model, None), suppress(Exception, SystemExit):
-        optimizer = make_optimizer(_solver(run), problem.model.parameters())
-        _fitted({**run, "max_epochs": 1}, problem, optimizer, ())
+        optimizer = make_optimizer(run.solver, problem.model.parameters())
+        _fitted(dataclasses.replace(run, max_epochs=1), problem, optimizer, ())
 
 
 class NotImportableError(RuntimeError):

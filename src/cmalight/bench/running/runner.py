@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from cmalight.bench.running import folder_status
 from cmalight.bench.running.board import Board
 from cmalight.bench.running.display import make_display
-from cmalight.bench.running.driver import DataName, Driver, Summary, data_name
+from cmalight.bench.running.driver import Driver, Summary
 from cmalight.bench.running.executors import check_address, opened, workers_at_once
 from cmalight.bench.spec.planning import PlannedRun, plan
-from cmalight.bench.spec.study import Spec
+from cmalight.bench.spec.study import DataName, Definition, Spec
+from cmalight.bench.store import folder_status
 from cmalight.bench.store.lock import acquired
 from cmalight.bench.store.results import (
     ResultError,
@@ -24,6 +24,7 @@ from cmalight.bench.store.results import (
     runs_folder,
     set_aside,
 )
+from cmalight.bench.store.schema import Call
 
 _logger = logging.getLogger("cmalight.bench")
 
@@ -49,7 +50,7 @@ def run(
     with acquired(folder) as lock:
         remove_leftovers(folder)
         at_once = workers_at_once(executor, workers, spec.threads)
-        folder_status.add_call(folder, folder_status.Call(spec.to_plain(), [one.key for one in runs], at_once))
+        folder_status.add_call(folder, Call(spec.to_plain(), [one.key for one in runs], at_once))
         board = Board(runs, at_once, spec.time_limit)
         left, data = _left(folder, runs, board)
         if not left:
@@ -80,7 +81,7 @@ def _make_place(folder: Path) -> None:
 def _left(folder: Path, runs: Sequence[PlannedRun], board: Board) -> tuple[list[PlannedRun], dict[DataName, str]]:
     """The runs without a result that can be trusted, and the data that the results of the folder are of."""
     planned = {one.key: one for one in runs}
-    names = {data_name(one.definition) for one in runs}
+    names = {one.definition.data_name for one in runs}
     there: set[str] = set()
     data: dict[DataName, tuple[str, Path]] = {}
     for path in result_files(folder):
@@ -94,7 +95,7 @@ def _left(folder: Path, runs: Sequence[PlannedRun], board: Board) -> tuple[list[
         if one is not None:
             there.add(one.key)
             board.record(one, content["status"], None)
-        name, digest = data_name(content["run"]), content.get("data_sha256")
+        name, digest = Definition.from_plain(content["run"]).data_name, content.get("data_sha256")
         if name in names and digest is not None:
             known, earlier = data.setdefault(name, (digest, path))
             if known != digest:

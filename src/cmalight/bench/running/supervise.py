@@ -6,7 +6,6 @@ A solver that hangs is killed, one that takes its process down is noticed, and n
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import math
 import os
@@ -54,7 +53,7 @@ def execute(job: Job, report: Report) -> Plain:
     if child is None or not child.is_fit_for(job):
         if child is not None:
             child.kill()
-        child = _own.child = Child(job.definition["threads"], job.session)
+        child = _own.child = Child(job.definition.threads, job.session)
     return child.run(job, report)
 
 
@@ -114,7 +113,7 @@ class Child:
         """Whatever it imported or loaded for another call of a driver may have changed since."""
         made_for = (self.threads, self.session)
         alive = not self._ended and self._process.poll() is None
-        return alive and made_for == (job.definition["threads"], job.session)
+        return alive and made_for == (job.definition.threads, job.session)
 
     def run(self, job: Job, report: Report) -> Plain:
         """The run's result. A child that was left in mid-run would answer the next job with it, so it is ended."""
@@ -127,7 +126,7 @@ class Child:
     def _run(self, job: Job, report: Report) -> Plain:
         begun, begins = time.time(), False
         self._printed.clear()
-        self._send(dataclasses.asdict(job))
+        self._send(job.to_plain())
         deadline = time.monotonic() + (_LOADING_SECONDS if self._started else _START_SECONDS)
         while time.monotonic() < deadline:
             try:
@@ -146,19 +145,19 @@ class Child:
             if "begins" in message:
                 begins = True
                 report(Told(job.key, 0, None, 0.0))
-                deadline = math.inf if job.killed_after is None else time.monotonic() + job.killed_after
+                deadline = math.inf if job.planned.killed_after is None else time.monotonic() + job.planned.killed_after
             if "told" in message:
                 report(Told(**message["told"]))
         self.kill()
         if not begins:
             late = f"packages and data were not loaded after {time.time() - begun:.0f} s on {platform.node()}"
             return without_figures(job, NOT_STARTED, late, started=begun)
-        hung = f"it did not end, and was killed after {job.killed_after:g} s"
+        hung = f"it did not end, and was killed after {job.planned.killed_after:g} s"
         return without_figures(job, TIMED_OUT, hung, started=begun)
 
     def _finished(self, job: Job, content: Plain) -> Plain:
         """What went wrong in a run, or a user's own code, may have left something behind: the next one is apart."""
-        if content["status"] not in (DONE, DIVERGED) or _runs_own_code(job.definition):
+        if content["status"] not in (DONE, DIVERGED) or job.definition.runs_own_code:
             self.kill()
         return content
 
@@ -234,9 +233,3 @@ def _cause(code: int | None) -> str:
         name = f"signal {-code}"
     hint = ", perhaps because the machine ran out of memory" if name == "SIGKILL" else ""
     return f"killed by {name}{hint}"
-
-
-def _runs_own_code(definition: Plain) -> bool:
-    """Whether the solver or the network is a user's `module:callable`."""
-    network = definition["network"]["network"]
-    return ":" in definition["solver"]["solver"] or (":" in network and not network.startswith("paper:"))

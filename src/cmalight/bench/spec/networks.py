@@ -8,11 +8,10 @@ import torch
 from torch import nn
 
 from cmalight.bench.spec.solvers import imported
-from cmalight.bench.spec.study import Network, SpecError
+from cmalight.bench.spec.study import PAPER, Network, SpecError, is_own_code
 from cmalight.models import layered, paper_network, resnet
 from cmalight.models.layered import parse_size
 
-PAPER = "paper:"
 _RESNET = re.compile(r"resnet([0-9]{1,3})")
 
 
@@ -39,7 +38,7 @@ def build_network(network: Network, *, features: int, classes: int | None, chann
 
 def find_network(network: Network) -> None:
     """SpecError where a user's own cannot be imported."""
-    if ":" in network.network and not network.network.startswith(PAPER):
+    if is_own_code(network.network):
         imported(network.network)
 
 

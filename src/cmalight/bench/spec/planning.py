@@ -10,53 +10,57 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from cmalight.bench.spec.networks import PAPER, check_network
+from cmalight.bench.spec.networks import check_network
 from cmalight.bench.spec.own_files import fetch_own_files, is_own, own_files_digest
 from cmalight.bench.spec.solvers import check_solver, is_full_batch
-from cmalight.bench.spec.study import Network, Plain, Solver, Spec, SpecError
+from cmalight.bench.spec.study import PAPER, Definition, Network, Plain, Solver, Spec, SpecError
 from cmalight.datasets import DataError, dataset_info
 from cmalight.errors import unknown_name
 
 # Counted up whenever the same definition would give other figures than before.
 _DEFINITION = 1
 _KEY_DIGITS = 40
-# Rules that came later: a run that leaves them at their defaults is the run it was before.
-LATER_RULES: Plain = {"engine": "eager", "starts": 1}
-_RULES = (
-    "time_limit",
-    "max_epochs",
-    "batch_size",
-    "order",
-    "measure_every",
-    "measure_test",
-    "threads",
-    "split_seed",
-    "test_share",
-    "memory_limit",
-    "wall_limit",
-)
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run: a cell (data set, network, seed) and a solver, under the rules of its spec.
+    """A run that is to be: a cell (data set, network, seed) and a solver, under the rules of its spec.
 
-    dataset: how it is called in results
-    source: what `load_dataset` takes; a path for a user's own data set
-    definition: everything that decides what comes out, as plain data
+    Attributes:
+        key: the hash of the definition, and the name of its file.
+        source: what `load_dataset` takes; a path for a user's own data set.
+        definition: all that decides what comes out.
+        killed_after: the seconds after which it is killed, if it has not ended.
     """
 
     key: str
-    dataset: str
     source: str
-    network: Network
-    solver: Solver
-    seed: int
-    definition: Plain
-    killed_after: float | None
+    definition: Definition
+    killed_after: float | None = None
+
+    @property
+    def dataset(self) -> str:
+        """How it is called in results."""
+        return self.definition.dataset
+
+    @property
+    def network(self) -> Network:
+        """What is trained."""
+        return self.definition.network
+
+    @property
+    def solver(self) -> Solver:
+        """What trains it."""
+        return self.definition.solver
+
+    @property
+    def seed(self) -> int:
+        """Of the start and of the order."""
+        return self.definition.seed
 
     @property
     def cell(self) -> tuple[str, str, int]:
+        """What it shares with the runs that it is compared with."""
         return self.dataset, self.network.name, self.seed
 
     def __str__(self) -> str:
@@ -71,8 +75,6 @@ def plan(spec: Spec, *, fetch: bool = False) -> list[PlannedRun]:
     for solver in spec.solvers:
         check_solver(solver)
     _check_names(spec)
-    rules = {key: getattr(spec, key) for key in _RULES}
-    rules |= {key: value for key in LATER_RULES if (value := getattr(spec, key)) != LATER_RULES[key]}
     runs = []
     for source in spec.datasets:
         entry = dataset_info(source)
@@ -86,18 +88,16 @@ def plan(spec: Spec, *, fetch: bool = False) -> list[PlannedRun]:
             check_network(network, dataset=entry.name, classes=classes, channels=channels)
             for seed in spec.seeds:
                 for solver in spec.solvers:
-                    definition = {
-                        "dataset": entry.name,
-                        "data_files": digest,
-                        "network": dataclasses.asdict(network),
-                        "seed": seed,
-                        "solver": {**dataclasses.asdict(solver), "full_batch": is_full_batch(solver)},
-                        **rules,
-                    }
-                    key = key_of(definition)
-                    runs.append(
-                        PlannedRun(key, entry.name, source, network, solver, seed, definition, spec.killed_after)
+                    definition = Definition(
+                        dataset=entry.name,
+                        data_files=digest,
+                        network=network,
+                        seed=seed,
+                        solver=dataclasses.replace(solver, full_batch=is_full_batch(solver)),
+                        **spec.rules(),
                     )
+                    key = key_of(definition.to_plain())
+                    runs.append(PlannedRun(key, source, definition, spec.killed_after))
     _check_distinct(runs)
     return runs
 

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from cmalight.errors import unknown_name
 
@@ -46,20 +46,153 @@ class Network:
     options: Plain = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Spec:
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**63
+
+
+def _is_seed(value: object) -> bool:
+    return _is_whole(value, 0) and value < 2**32  # type: ignore[operator]
+
+
+def _positive(value: Any) -> bool:
+    return value is None or (_is_number(value) and value > 0)
+
+
+def _rule(default: Any, is_good: Callable[[Any], bool], expected: str, **flags: bool) -> Any:
+    """A rule: its default, its test, and the words for what passes it.
+
+    later: it came after the first results, so a run that leaves it at its default is the run it was before
+    beside: it does not make another problem of a cell
+    """
+    return field(default=default, metadata={"is_good": is_good, "expected": expected, **flags})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What holds for every run of a study.
+
+    Attributes:
+        time_limit: seconds of training; measuring does not count.
+        max_epochs: the end in epochs.
+        batch_size: samples of a batch.
+        order: of the samples, "reshuffle" or "fixed".
+        measure_every: the true training loss is measured after every so many epochs, at the start and at the end.
+        measure_test: measure the loss on the test part too, and for classes the accuracy.
+        threads: torch's, of each run.
+        split_seed: of the split into training and test part.
+        test_share: of the samples in the test part.
+        memory_limit: megabytes a run may allocate; by default the workers of a machine share its memory.
+        wall_limit: seconds after which a run that does not end is killed; by default 60 and three times the time limit.
+        engine: "eager", or "compiled" for every solver alike; compiling is on the training clock.
+        starts: of each run, trained at once, of which the best counts; for comparisons by epochs, compiled.
+    """
+
+    time_limit: float | None = _rule(None, _positive, "a positive number of seconds")
+    max_epochs: int | None = _rule(None, lambda v: v is None or _is_whole(v, 1), "a whole number >= 1")
+    batch_size: int = _rule(128, lambda v: _is_whole(v, 1), "a whole number >= 1")
+    order: Literal["reshuffle", "fixed"] = _rule(
+        "reshuffle", lambda v: v in ("reshuffle", "fixed"), "'reshuffle' or 'fixed'"
+    )
+    measure_every: int = _rule(1, lambda v: _is_whole(v, 1), "a whole number of epochs >= 1")
+    measure_test: bool = _rule(False, lambda v: isinstance(v, bool), "true or false", beside=True)
+    threads: int = _rule(1, lambda v: _is_whole(v, 1) and v <= 1024, "a whole number from 1 to 1024")
+    split_seed: int = _rule(0, _is_seed, "a whole number from 0 on")
+    test_share: float = _rule(0.25, lambda v: _is_number(v) and 0 <= v < 1, "a number in [0, 1)")
+    memory_limit: float | None = _rule(None, _positive, "a positive number of megabytes", beside=True)
+    wall_limit: float | None = _rule(None, _positive, "a positive number of seconds", beside=True)
+    engine: Literal["eager", "compiled"] = _rule(
+        "eager", lambda v: v in ("eager", "compiled"), "'eager' or 'compiled'", later=True
+    )
+    starts: int = _rule(1, lambda v: _is_whole(v, 1) and v <= 1000, "a whole number from 1 to 1000", later=True)
+
+    def __post_init__(self) -> None:
+        for key in _FLOATS:  # 3 and 3.0 are the same limit, and the same run
+            if _is_number(getattr(self, key)):
+                object.__setattr__(self, key, float(getattr(self, key)))
+        for one in dataclasses.fields(Rules):
+            _require(one.name, getattr(self, one.name), one.metadata["is_good"], one.metadata["expected"])
+        _check_ends(self)
+
+    def rules(self) -> Plain:
+        """By name."""
+        return {name: getattr(self, name) for name in RULES}
+
+
+_FLOATS = ("time_limit", "test_share", "memory_limit", "wall_limit")
+RULES = tuple(one.name for one in dataclasses.fields(Rules))
+LATER_RULES: Plain = {one.name: one.default for one in dataclasses.fields(Rules) if one.metadata.get("later")}
+# Runs under different ones are different problems.
+PROBLEM_RULES = tuple(one.name for one in dataclasses.fields(Rules) if not one.metadata.get("beside"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Definition(Rules):
+    """One run: all that decides what comes out of it. Its plain form is hashed, sent to workers, and kept in results.
+
+    Attributes:
+        dataset: how it is called in results.
+        data_files: what the files of a user's own data set are; None for one of the registry.
+        network: what is trained.
+        seed: of the initial weights and of the order of the samples.
+        solver: what trains it; `full_batch` is decided.
+    """
+
+    dataset: str
+    data_files: str | None
+    network: Network
+    seed: int
+    solver: Solver
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require("seed", self.seed, _is_seed, "a whole number from 0 on")
+
+    @property
+    def data_name(self) -> DataName:
+        """Runs of this name must have had the same data: in a folder, a name stands for one data set."""
+        return self.dataset, self.split_seed, self.test_share
+
+    @property
+    def runs_own_code(self) -> bool:
+        """Whether the solver or the network is a user's `module:callable`."""
+        return is_own_code(self.solver.solver) or is_own_code(self.network.network)
+
+    def to_plain(self) -> Plain:
+        """As JSON has it; rules that came later are left out at their defaults, so that the hash is as before."""
+        plain = dataclasses.asdict(self)
+        return {key: value for key, value in plain.items() if key not in LATER_RULES or value != LATER_RULES[key]}
+
+    @staticmethod
+    def from_plain(plain: Mapping[str, Any]) -> Definition:
+        """From what `to_plain` gave, maybe in a later version, which may know of more."""
+        known = {name: plain[name] for name in (one.name for one in dataclasses.fields(Definition)) if name in plain}
+        parts = {"network": Network(**plain["network"]), "solver": Solver(**plain["solver"])}
+        return Definition(**{**known, **parts})
+
+
+DataName = tuple[str, int, float]
+PAPER = "paper:"
+
+
+def is_own_code(name: str) -> bool:
+    """Whether the name of a solver or a network is a user's `module:callable`."""
+    return ":" in name and not name.startswith(PAPER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec(Rules):
     """A comparison: every data set with every network and every seed is a cell, and every solver runs in every cell.
 
-    seeds: of the initial weights and of the order of the samples, one a start
-    time_limit: seconds of training; measuring does not count
-    measure_every: the true training loss is measured after every so many epochs, at the start and at the end
-    measure_test: measure the loss on the test part too, and for classes the accuracy
-    threads: torch's, of each run
-    split_seed, test_share: of the split into training and test part
-    memory_limit: megabytes a run may allocate; by default the workers of a machine share its memory
-    wall_limit: seconds after which a run that does not end is killed; by default 60 and three times the time limit
-    engine: "eager", or "compiled" for every solver alike; compiling is on the training clock
-    starts: of each run, trained at once, of which the best counts; for comparisons by epochs, compiled
+    Attributes:
+        datasets: names, or paths of TOML files.
+        networks: to train.
+        solvers: to compare.
+        seeds: of the initial weights and of the order of the samples, one a start.
+        name: of the comparison.
     """
 
     datasets: tuple[str, ...]
@@ -67,24 +200,9 @@ class Spec:
     solvers: tuple[Solver, ...]
     seeds: tuple[int, ...] = (0,)
     name: str = "unnamed"
-    time_limit: float | None = None
-    max_epochs: int | None = None
-    batch_size: int = 128
-    order: str = "reshuffle"
-    measure_every: int = 1
-    measure_test: bool = False
-    threads: int = 1
-    split_seed: int = 0
-    test_share: float = 0.25
-    memory_limit: float | None = None
-    wall_limit: float | None = None
-    engine: str = "eager"
-    starts: int = 1
 
     def __post_init__(self) -> None:
-        for key in _FLOATS:  # 3 and 3.0 are the same limit, and the same run
-            if _is_number(getattr(self, key)):
-                object.__setattr__(self, key, float(getattr(self, key)))
+        super().__post_init__()
         _check(self)
 
     @property
@@ -95,7 +213,9 @@ class Spec:
         return None if self.time_limit is None else _WALL_FACTOR * self.time_limit + _WALL_GRACE
 
     def to_plain(self) -> Plain:
-        return dataclasses.asdict(self)
+        """As TOML and JSON have it."""
+        plain = dataclasses.asdict(self)
+        return {**{key: plain.pop(key) for key in ("name", "datasets", "networks", "solvers", "seeds")}, **plain}
 
 
 def spec_from_plain(plain: object, *, origin: str) -> Spec:
@@ -116,9 +236,6 @@ def spec_from_plain(plain: object, *, origin: str) -> Spec:
         )
     except SpecError as error:
         raise SpecError(f"{origin}: {error}") from error
-
-
-_FLOATS = ("time_limit", "test_share", "memory_limit", "wall_limit")
 
 
 def _known(plain: object, kind: type, what: str) -> Plain:
@@ -163,19 +280,38 @@ def _seeds(value: object) -> tuple[int, ...]:
     return tuple(_list("seeds", value))  # type: ignore[arg-type]
 
 
-def _check(spec: Spec) -> None:
-    if spec.time_limit is None and spec.max_epochs is None:
+def _require(key: str, value: Any, is_good: Callable[[Any], bool], expected: str) -> None:
+    if not is_good(value):
+        raise SpecError(f"Invalid {key} value: {value!r}; expected {expected}")
+
+
+def _check_ends(rules: Rules) -> None:
+    if rules.time_limit is None and rules.max_epochs is None:
         raise SpecError("give the runs an end: time_limit, max_epochs, or both")
-    for key, is_good, expected in _RULES:
-        value = getattr(spec, key)
-        if not is_good(value):
-            raise SpecError(f"Invalid {key} value: {value!r}; expected {expected}")
-    if spec.wall_limit is not None and spec.time_limit is not None and not spec.wall_limit > spec.time_limit:
+    if rules.wall_limit is not None and rules.time_limit is not None and not rules.wall_limit > rules.time_limit:
         raise SpecError(
-            f"Invalid wall_limit value: {spec.wall_limit:g}; expected more than the time_limit, {spec.time_limit:g}: a "
-            "run is killed after it, and measuring takes time, too"
+            f"Invalid wall_limit value: {rules.wall_limit:g}; expected more than the time_limit, {rules.time_limit:g}: "
+            "a run is killed after it, and measuring takes time, too"
         )
-    _check_starts(spec)
+    if rules.starts > 1 and rules.time_limit is not None:
+        raise SpecError("starts trained at once share their time, so it cannot be compared: use max_epochs alone")
+    if rules.starts > 1 and rules.engine != "compiled":
+        raise SpecError("several starts at once are compiled: set engine to 'compiled'")
+
+
+def _check(spec: Spec) -> None:
+    _require(
+        "name",
+        spec.name,
+        lambda v: isinstance(v, str) and bool(_LABEL.fullmatch(v)),
+        "a text of 1 to 100 characters in one line",
+    )
+    _require(
+        "seeds",
+        spec.seeds,
+        lambda v: bool(v) and all(map(_is_seed, v)),
+        "whole numbers from 0 on",
+    )
     for solver in spec.solvers:
         if not (solver.full_batch is None or isinstance(solver.full_batch, bool)):
             raise SpecError(f"Invalid full_batch value: {solver.full_batch!r}; expected true or false")
@@ -186,13 +322,6 @@ def _check(spec: Spec) -> None:
         _check_once(key, getattr(spec, key))
     for key in ("networks", "solvers"):
         _check_once(f"{key} (give two of a kind a `name` each)", [entry.name for entry in getattr(spec, key)])
-
-
-def _check_starts(spec: Spec) -> None:
-    if spec.starts > 1 and spec.time_limit is not None:
-        raise SpecError("starts trained at once share their time, so it cannot be compared: use max_epochs alone")
-    if spec.starts > 1 and spec.engine != "compiled":
-        raise SpecError("several starts at once are compiled: set engine to 'compiled'")
 
 
 def _check_options(entry: Solver | Network) -> None:
@@ -215,34 +344,3 @@ def _check_once(key: str, names: Sequence[object]) -> None:
 
 def _is_not_finite(value: object) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_whole(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**63
-
-
-def _positive(value: Any) -> bool:
-    return value is None or (_is_number(value) and value > 0)
-
-
-_RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("name", lambda v: isinstance(v, str) and bool(_LABEL.fullmatch(v)), "a text of 1 to 100 characters in one line"),
-    ("seeds", lambda v: bool(v) and all(_is_whole(one, 0) and one < 2**32 for one in v), "whole numbers from 0 on"),
-    ("time_limit", _positive, "a positive number of seconds"),
-    ("max_epochs", lambda v: v is None or _is_whole(v, 1), "a whole number >= 1"),
-    ("batch_size", lambda v: _is_whole(v, 1), "a whole number >= 1"),
-    ("order", lambda v: v in ("reshuffle", "fixed"), "'reshuffle' or 'fixed'"),
-    ("measure_every", lambda v: _is_whole(v, 1), "a whole number of epochs >= 1"),
-    ("measure_test", lambda v: isinstance(v, bool), "true or false"),
-    ("threads", lambda v: _is_whole(v, 1) and v <= 1024, "a whole number from 1 to 1024"),
-    ("split_seed", lambda v: _is_whole(v, 0) and v < 2**32, "a whole number from 0 on"),
-    ("test_share", lambda v: _is_number(v) and 0 <= v < 1, "a number in [0, 1)"),
-    ("memory_limit", _positive, "a positive number of megabytes"),
-    ("wall_limit", _positive, "a positive number of seconds"),
-    ("engine", lambda v: v in ("eager", "compiled"), "'eager' or 'compiled'"),
-    ("starts", lambda v: _is_whole(v, 1) and v <= 1000, "a whole number from 1 to 1000"),
-)

@@ -7,28 +7,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cmalight.bench.running.measuring import COLUMNS
-from cmalight.bench.spec.planning import LATER_RULES
-from cmalight.bench.spec.study import Plain
+from cmalight.bench.spec.study import LATER_RULES, PROBLEM_RULES, Plain
 from cmalight.bench.store.machine import PACKAGES
 from cmalight.bench.store.results import good_results
+from cmalight.bench.store.schema import COLUMNS
 
 if TYPE_CHECKING:
     import pandas
 
 _TEXT_COLUMNS = ("outcome",)
-# Rules of a spec: runs under different ones are different problems.
-RULES = (
-    *("time_limit", "max_epochs", "batch_size", "order", "measure_every", "threads", "split_seed", "test_share"),
-    *LATER_RULES,
-)
+_DATA = ["dataset", "split_seed", "test_share"]  # a Definition's `data_name`
 _CELL = ["dataset", "network", "seed", "solver"]
 _FIGURES = ("seconds", "initial_loss", "final_loss", "final_test_loss", "final_test_accuracy", "evaluations")
 _PLACE = ("host", "cpu", "cores", "concurrency", "load")
 _VERSIONS = ("python", *PACKAGES)
 _NUMBERS = (
     *("seed", "epochs", *_FIGURES, "best_loss", "attempts", "started", "finished", "cores", "concurrency", "load"),
-    *(rule for rule in RULES if rule not in ("order", "engine")),
+    *(rule for rule in PROBLEM_RULES if rule not in ("order", "engine")),
 )
 
 
@@ -84,7 +79,7 @@ def _row(content: Plain) -> Plain:
         **{name: content.get(name) for name in _FIGURES},
         "best_loss": min([*losses, content["final_loss"]]) if done else None,
         "attempts": content.get("attempts"),
-        **{name: run.get(name, LATER_RULES.get(name)) for name in RULES},
+        **{name: run.get(name, LATER_RULES.get(name)) for name in PROBLEM_RULES},
         "compile_seconds": content.get("compile_seconds"),
         "started": content.get("started"),
         "finished": content.get("finished"),
@@ -156,8 +151,8 @@ def _notes(runs: pandas.DataFrame) -> Iterator[str]:
         versions = sorted(runs[f"version_{name}"].dropna().unique())
         if len(versions) > 1:
             yield f"the runs are of different versions of {name} ({', '.join(versions)}): compare them with care"
-    mixed_data = runs.groupby(["dataset", "split_seed", "test_share"])["data_sha256"].nunique()
-    for dataset in sorted({name for name, *_ in mixed_data[mixed_data > 1].index}):
+    data = runs.groupby(_DATA)["data_sha256"].nunique()
+    for dataset in sorted({str(name) for name, *_ in data[data > 1].index}):
         yield f"the runs of {dataset} are on different data (data_sha256): do not compare them"
     failed = len(runs) - len(timed)
     if failed:

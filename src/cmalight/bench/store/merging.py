@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from cmalight.bench.running.folder_status import joined_calls, read_calls, write_calls
-from cmalight.bench.spec.study import Plain
+from cmalight.bench.spec.study import DataName, Definition, Plain
+from cmalight.bench.store.folder_status import joined_calls, read_calls, write_calls
 from cmalight.bench.store.lock import acquired
-from cmalight.bench.store.results import good_results, read_result, result_files, runs_folder, write_result
+from cmalight.bench.store.results import (
+    good_results,
+    read_result,
+    remove_leftovers,
+    result_files,
+    runs_folder,
+    write_result,
+)
 
 # What differs between two runs of one definition that agree.
-_CIRCUMSTANCES = ("started", "finished", "seconds", "environment", "attempts")
+_CIRCUMSTANCES = ("started", "finished", "seconds", "compile_seconds", "environment", "attempts")
 _SHOWN = 10
 
 
@@ -39,6 +46,7 @@ def merge(folders: Sequence[str | Path], out: str | Path) -> int:
 
 
 def _write(found: dict[str, Path], folders: Sequence[Path], out: Path) -> int:
+    remove_leftovers(out)
     calls = joined_calls([call for folder in folders for call in read_calls(folder)])
     for key, path in found.items():
         if path.parent.parent != out:
@@ -50,16 +58,16 @@ def _write(found: dict[str, Path], folders: Sequence[Path], out: Path) -> int:
 def _found(folders: Sequence[Path]) -> dict[str, Path]:
     """A file for each run; MergeError if they contradict each other."""
     found: dict[str, Path] = {}
-    data: dict[tuple[object, ...], tuple[str, Path]] = {}
+    data: dict[DataName, tuple[str, Path]] = {}
     contradictions = []
     for folder in folders:
         for path, content in good_results(folder):
             earlier = found.setdefault(path.stem, path)
             if earlier != path and _outcome(read_result(earlier)) != _outcome(content):
                 contradictions.append(f"{earlier} and {path} are different results of one run")
-            run, digest = content["run"], content.get("data_sha256")
+            digest = content.get("data_sha256")
             if digest is not None:
-                name = (run["dataset"], run["split_seed"], run["test_share"])
+                name = Definition.from_plain(content["run"]).data_name
                 known, where = data.setdefault(name, (digest, path))
                 if known != digest:
                     contradictions.append(f"{where} and {path} are on different data, though both call it {name[0]}")

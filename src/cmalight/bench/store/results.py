@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -11,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cmalight.files import sync_folder
+from cmalight.bench.store.schema import Result, checked
+from cmalight.files import sync_folder, whole_file
 
 FORMAT = "cmalight-run"
 VERSION = 1
-_PARTS = {"key", "run", "status", "started", "finished", "environment", "epochs"}
 _BEFORE_CONTENT = b'"content": '
 _logger = logging.getLogger("cmalight.bench")
 
@@ -62,8 +63,12 @@ def write_result(folder: Path, key: str, content: dict[str, Any]) -> Path:
 def read_result(path: Path) -> dict[str, Any]:
     """The content of a run's file, verified."""
     content = read_document(path, FORMAT, VERSION)
-    if content.get("key") != path.stem or not _PARTS <= content.keys():
-        raise ResultError(f"{path} is damaged: it holds another run than its name says, or not all of it")
+    try:
+        result = checked(Result, content)
+    except ValueError as error:
+        raise ResultError(f"{path} is damaged: it does not hold what a result holds ({error})") from error
+    if result.key != path.stem:
+        raise ResultError(f"{path} is damaged: it holds another run than its name says")
     return content
 
 
@@ -79,6 +84,10 @@ def read_document(path: Path, form: str, version: int) -> dict[str, Any]:
         data = path.read_bytes()
     except IsADirectoryError as error:
         raise ResultError(f"{path} is damaged: it is a folder") from error
+    except FileNotFoundError as error:
+        if path.is_symlink():
+            raise ResultError(f"{path} is damaged: it is a link to what is not there") from error
+        raise
     try:
         outer = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -106,25 +115,12 @@ def _fits(sha256: object, data: bytes, content: dict[str, Any]) -> bool:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with whole_file(path) as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
-    finally:
-        _remove_quietly(temporary)
-
-
-def _remove_quietly(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        _logger.debug("%s could not be removed: %s", path, error)
 
 
 def set_aside(path: Path) -> Path:
@@ -132,7 +128,7 @@ def set_aside(path: Path) -> Path:
     folder = path.parent.parent / "damaged"
     folder.mkdir(exist_ok=True)
     number = 0
-    while (target := folder / f"{path.stem}.{number}{path.suffix}").exists():
+    while os.path.lexists(target := folder / f"{path.stem}.{number}{path.suffix}"):
         number += 1
     path.replace(target)
     return target
@@ -142,7 +138,8 @@ def remove_leftovers(folder: Path) -> None:
     """The temporary files of a driver that was killed while it wrote; only the owner of the lock may call this."""
     for place in (folder, runs_folder(folder)):
         for path in place.glob(".*.tmp"):
-            _remove_quietly(path)
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def finite(value: Any) -> Any:

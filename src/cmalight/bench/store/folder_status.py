@@ -10,8 +10,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cmalight.bench.running.board import View
-from cmalight.bench.spec.study import Plain
 from cmalight.bench.store.lock import owner_alive
 from cmalight.bench.store.results import (
     LaterVersionError,
@@ -21,9 +19,11 @@ from cmalight.bench.store.results import (
     result_files,
     write_document,
 )
+from cmalight.bench.store.schema import Call, Calls, Progress, Running, checked
 from cmalight.locks import Owner
 
 _logger = logging.getLogger("cmalight.bench")
+_NO_PROGRESS = Progress(running=[], seconds_left=None)
 _SPEC_FORMAT, _PROGRESS_FORMAT, _VERSION = "cmalight-bench-spec", "cmalight-bench-progress", 1
 
 
@@ -39,19 +39,10 @@ class Counts:
 
     recorded: dict[str, int]
     damaged: tuple[str, ...]
-    running: tuple[Plain, ...]
+    running: tuple[Running, ...]
     left: int | None
     driver: Owner | None
     seconds_left: float | None
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call of the driver for the folder: its spec, the keys of its runs, and how many it ran at once."""
-
-    spec: Plain
-    keys: list[str]
-    workers: int | None
 
 
 def status(folder: str | Path) -> Counts:
@@ -71,11 +62,11 @@ def status(folder: str | Path) -> Counts:
         recorded[content["status"]] += 1
         seconds += content["finished"] - content["started"]
     driver = owner_alive(folder)
-    progress = _read_progress(folder) if driver is not None else {}
-    running = tuple(one for one in progress.get("running", ()) if one["key"] not in there)
+    progress = _read_progress(folder) if driver is not None else _NO_PROGRESS
+    running = tuple(one for one in progress.running if one.key not in there)
     planned = {key for call in calls for key in call.keys}
-    left = len(planned - there - {one["key"] for one in running}) if calls else None
-    seconds_left = progress.get("seconds_left")
+    left = len(planned - there - {one.key for one in running}) if calls else None
+    seconds_left = progress.seconds_left
     if seconds_left is None and left is not None and recorded:
         seconds_left = (left + len(running)) * seconds / sum(recorded.values()) / (calls[-1].workers or 1)
     return Counts(dict(recorded), tuple(damaged), running, left, driver, seconds_left)
@@ -104,18 +95,18 @@ def read_calls(folder: Path) -> list[Call]:
     """Those that are known: results are good without them, so a damaged file is only worth a warning."""
     path = folder / "spec.json"
     try:
-        return [Call(**call) for call in read_document(path, _SPEC_FORMAT, _VERSION)["calls"]]
+        return checked(Calls, read_document(path, _SPEC_FORMAT, _VERSION)).calls
     except FileNotFoundError:
         return []
-    except (ResultError, KeyError, TypeError) as error:
+    except LaterVersionError:
+        raise
+    except ValueError as error:
         _logger.warning("%s cannot be used, so earlier calls for the folder are not known (%s)", path, error)
         return []
 
 
-def write_progress(folder: Path, view: View) -> None:
-    running = [{**asdict(told), "run": str(run)} for run, told in view.running]
-    content = {"running": running, "seconds_left": view.seconds_left, "time": time.time()}
-    write_document(folder / "progress.json", _PROGRESS_FORMAT, _VERSION, content)
+def write_progress(folder: Path, progress: Progress) -> None:
+    write_document(folder / "progress.json", _PROGRESS_FORMAT, _VERSION, {**asdict(progress), "time": time.time()})
 
 
 def clear_progress(folder: Path) -> None:
@@ -123,8 +114,9 @@ def clear_progress(folder: Path) -> None:
         (folder / "progress.json").unlink(missing_ok=True)
 
 
-def _read_progress(folder: Path) -> Plain:
+def _read_progress(folder: Path) -> Progress:
+    """A damaged one is as good as none: the next comes in a second."""
     try:
-        return read_document(folder / "progress.json", _PROGRESS_FORMAT, _VERSION)
-    except (OSError, ResultError, LaterVersionError):
-        return {}
+        return checked(Progress, read_document(folder / "progress.json", _PROGRESS_FORMAT, _VERSION))
+    except (OSError, ValueError):
+        return _NO_PROGRESS
