@@ -16,6 +16,7 @@ from cmalight.bench.running.one_run import Job, train
 from cmalight.bench.store.folder_status import add_call, read_calls
 from cmalight.bench.store.results import read_result, result_path, runs_folder, write_result
 from cmalight.bench.store.schema import Call
+from cmalight.cli.bench import summary_text
 from tests.bench.common import contents, own_data, spec
 from tests.helpers import wait_for
 
@@ -152,6 +153,43 @@ def test_data_that_was_swapped_is_loaded_again_by_the_next_plan(tmp_path):
         (run,) = bench.plan(spec(datasets=[own_data(tmp_path, lambda i: i**power)]))  # noqa: B023
         digests.append(train(Job(run), print)["data_sha256"])
     assert digests[0] != digests[1]
+
+
+def test_failed_runs_are_repeated_where_that_is_asked_for(tmp_path, working):
+    outcomes = {"adam": "failed", "sgd": "diverged", "nadam": "done"}
+    called = []
+
+    def work(job, report):
+        name = job.definition.solver.name
+        called.append(name)
+        good = trained(job, report)
+        wrong = {"status": outcomes[name], "error": {"type": "x", "message": "x", "traceback": ""}}
+        return good if outcomes[name] == "done" else {**good, **wrong}
+
+    working(work)
+    three = spec(solvers=list(outcomes))
+    summary = bench.run(three, tmp_path, workers=1)
+    assert (summary.failed, summary_text(summary, tmp_path).partition("; ")[2]) == (
+        1,
+        "`--retry-failed` runs 1 of them again",
+    )
+    outcomes["adam"] = "done"
+    called.clear()
+    assert bench.run(three, tmp_path, workers=1).recorded == {"failed": 1, "diverged": 1, "done": 1}
+    assert called == []
+    summary = bench.run(three, tmp_path, workers=1, retry_failed=True)
+    assert (called, summary.recorded, summary.failed) == (["adam"], {"diverged": 1, "done": 2}, 0)
+
+
+def test_results_of_other_versions_are_named(tmp_path, working, caplog):
+    working(trained)
+    bench.run(spec(), tmp_path, workers=1)
+    (run,) = bench.plan(spec())
+    content = read_result(result_path(tmp_path, run.key))
+    content["environment"]["versions"]["torch"] = "1.0"
+    write_result(tmp_path, run.key, content)
+    bench.run(spec(), tmp_path, workers=1)
+    assert f"1 results that are reused are of torch 1.0, and this is {torch.__version__}" in caplog.text
 
 
 def test_a_process_is_for_one_call_of_the_driver():

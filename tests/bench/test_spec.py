@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from cmalight.bench import PRESETS, Narrowing, Network, Solver, Spec, SpecError, narrowed, plan, read_spec
+from cmalight.bench.running.one_run import Job, train
 from cmalight.datasets import DataError, dataset_info
 from cmalight.models.paper import PAPER_NETWORKS
 from tests.bench.common import own_data, spec, toml
@@ -154,6 +155,27 @@ def test_an_unchanged_spec_has_the_same_keys():
 )
 def test_whatever_changes_a_run_changes_its_key(changes):
     assert not keys(spec()) & keys(spec(**changes))
+
+
+def test_changed_code_of_ones_own_changes_the_key(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own = spec(solvers=["changing_solver:make", "adam"])
+    found = []
+    for lr in (0.1, 0.25):
+        (tmp_path / "changing_solver.py").write_text(f"import torch\ndef make(p): return torch.optim.SGD(p, lr={lr})\n")
+        found.append([run.key for run in plan(own)])
+    assert found[0][0] != found[1][0]
+    assert found[0][1] == found[1][1]
+
+
+def test_code_that_is_not_what_was_planned_is_not_run(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "planned_solver.py").write_text("import torch\ndef make(p): return torch.optim.SGD(p, lr=0.1)\n")
+    (run,) = plan(spec(solvers=["planned_solver:make"]))
+    (tmp_path / "planned_solver.py").write_text("import torch\ndef make(p): return torch.optim.SGD(p, lr=0.3)\n")
+    result = train(Job(run), print)
+    assert result["status"] == "not_importable"
+    assert "is not that which the runs were planned with" in result["error"]["message"]
 
 
 def test_changed_data_of_ones_own_changes_the_key(tmp_path):

@@ -31,6 +31,9 @@ def bench() -> None:
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Instead of the spec's.")
 @click.option("--seeds", metavar="N|LIST", help="The first N seeds, or these: 0,4 or 2-4.")
 @click.option("--only", multiple=True, metavar="NAME", help="This data set, network or solver; may be repeated.")
+@click.option(
+    "--retry-failed", is_flag=True, help="Run those again that failed, crashed, timed out or ran out of memory."
+)
 @click.option("--dry-run", is_flag=True, help="Show the cells and how long what is left takes, and run nothing.")
 @click.option("--quiet", is_flag=True, help="Show errors and warnings only.")
 @click.pass_context
@@ -44,6 +47,7 @@ def run(
     time_limit: float | None,
     seeds: str | None,
     only: tuple[str, ...],
+    retry_failed: bool,
     dry_run: bool,
     quiet: bool,
 ) -> None:
@@ -58,7 +62,9 @@ def run(
         return
     if out is None:
         raise click.UsageError("`bench run` needs --out DIR, the folder for the results", ctx=context)
-    summary = library.run(chosen, out, executor=executor, workers=workers, progress=not quiet)
+    summary = library.run(
+        chosen, out, executor=executor, workers=workers, progress=not quiet, retry_failed=retry_failed
+    )
     if not quiet:
         click.echo(summary_text(summary, out))
     if not summary.is_complete:
@@ -123,7 +129,8 @@ def _plan(spec: Spec, runs: list[PlannedRun], workers: int | None, out: Path | N
 
 def summary_text(summary: Summary, out: Path) -> str:
     counts = ", ".join(f"{count} {name}" for name, count in sorted(summary.recorded.items()))
-    return f"{out}: {sum(summary.recorded.values())} of {summary.total} runs recorded ({counts or 'none'})"
+    again = f"; `--retry-failed` runs {summary.failed} of them again" if summary.failed else ""
+    return f"{out}: {sum(summary.recorded.values())} of {summary.total} runs recorded ({counts or 'none'}){again}"
 
 
 def what_is_missing(summary: Summary) -> str:

@@ -21,6 +21,7 @@ from cmalight.bench.running.one_run import (
     NOT_IMPORTABLE,
     NOT_STARTED,
     STATUSES,
+    WITHOUT_A_RESULT,
     Job,
     different_data,
     without_figures,
@@ -62,7 +63,13 @@ class Summary:
 
     @property
     def is_complete(self) -> bool:
+        """Whether every run has a result, good or bad."""
         return sum(self.recorded.values()) == self.total
+
+    @property
+    def failed(self) -> int:
+        """How many runs `retry_failed` would run again."""
+        return sum(self.recorded.get(status, 0) for status in WITHOUT_A_RESULT)
 
 
 @dataclass

@@ -21,7 +21,7 @@ from cmalight.bench.running.measuring import Measured, Measuring, Problem
 from cmalight.bench.spec.networks import build_network, find_network
 from cmalight.bench.spec.own_files import check_own_files
 from cmalight.bench.spec.planning import PlannedRun
-from cmalight.bench.spec.solvers import known_solver, make_optimizer
+from cmalight.bench.spec.solvers import code_digest, known_solver, make_optimizer
 from cmalight.bench.spec.study import Definition, Plain
 from cmalight.bench.store.machine import facts, limited_memory, load_average
 from cmalight.bench.store.schema import Recorded
@@ -34,6 +34,8 @@ STATUSES: tuple[Recorded, ...] = get_args(Recorded)
 DONE, DIVERGED, FAILED, CRASHED, TIMED_OUT, OUT_OF_MEMORY = STATUSES
 # Not the run's fault, so never a result: it is left for later.
 NO_DATA, NOT_IMPORTABLE, NOT_STARTED = "no_data", "not_importable", "not_started"
+# What is tried again when that is asked for: a run that diverged is a result.
+WITHOUT_A_RESULT = (FAILED, CRASHED, TIMED_OUT, OUT_OF_MEMORY)
 ATTEMPTS = 2  # of a run that crashes
 
 _TRACEBACK_LINES = 30
@@ -253,8 +255,14 @@ def _import(run: Definition) -> None:
     try:
         known_solver(run.solver)
         find_network(run.network)
+        code = code_digest(run.solver.solver, run.network.network)
     except (ValueError, ImportError) as error:
         raise NotImportableError(f"{error} (on {platform.node()})") from error
+    if code != run.code:
+        raise NotImportableError(
+            f"the code on {platform.node()} is not that which the runs were planned with: give every machine the same "
+            "files, leave them as they are while it runs, and call the same command again"
+        )
 
 
 _digests: dict[int, tuple[DataSplit, str]] = {}

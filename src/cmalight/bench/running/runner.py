@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,10 +13,12 @@ from cmalight.bench.running.board import Board
 from cmalight.bench.running.display import make_display
 from cmalight.bench.running.driver import Driver, Summary
 from cmalight.bench.running.executors import check_address, opened, workers_at_once
+from cmalight.bench.running.one_run import WITHOUT_A_RESULT
 from cmalight.bench.spec.planning import PlannedRun, plan
 from cmalight.bench.spec.study import DataName, Definition, Spec
 from cmalight.bench.store import folder_status
 from cmalight.bench.store.lock import acquired
+from cmalight.bench.store.machine import versions
 from cmalight.bench.store.results import (
     ResultError,
     read_result,
@@ -26,6 +29,7 @@ from cmalight.bench.store.results import (
 )
 from cmalight.bench.store.schema import Call
 
+_COMPARED = ("cmalight", "torch")  # whose other versions are named
 _logger = logging.getLogger("cmalight.bench")
 
 
@@ -36,12 +40,26 @@ def run(
     executor: str = "local",
     workers: int | None = None,
     progress: bool = False,
+    retry_failed: bool = False,
 ) -> Summary:
     """Every run of the spec that `folder` has no result of yet.
 
-    executor: "local", or "dask://HOST:PORT"
-    workers: runs at once on this machine; by default as many as its cores have room for
-    progress: a live table on a terminal, messages of the logger "cmalight.bench" otherwise
+    Args:
+        spec: what to compare.
+        folder: of the results; made where it is missing.
+        executor: "local", or "dask://HOST:PORT".
+        workers: runs at once on this machine; by default as many as its cores have room for.
+        progress: a live table on a terminal, messages of the logger "cmalight.bench" otherwise.
+        retry_failed: run those again that failed, crashed, timed out or ran out of memory; what they left stays until
+            then.
+
+    Returns:
+        How it ended.
+
+    Raises:
+        SpecError: for a spec that cannot be run.
+        FolderInUseError: while another driver works on the folder.
+        ResultError: where the folder's results are on different data.
     """
     folder = Path(folder)
     check_address(executor, workers)
@@ -52,7 +70,7 @@ def run(
         at_once = workers_at_once(executor, workers, spec.threads)
         folder_status.add_call(folder, Call(spec.to_plain(), [one.key for one in runs], at_once))
         board = Board(runs, at_once, spec.time_limit)
-        left, data = _left(folder, runs, board)
+        left, data = _left(folder, runs, board, retry_failed=retry_failed)
         if not left:
             return Summary(len(runs), dict(board.recorded), board.reused, {}, {})
         session = secrets.token_hex(8)
@@ -78,12 +96,15 @@ def _make_place(folder: Path) -> None:
             probe.unlink(missing_ok=True)
 
 
-def _left(folder: Path, runs: Sequence[PlannedRun], board: Board) -> tuple[list[PlannedRun], dict[DataName, str]]:
+def _left(
+    folder: Path, runs: Sequence[PlannedRun], board: Board, *, retry_failed: bool
+) -> tuple[list[PlannedRun], dict[DataName, str]]:
     """The runs without a result that can be trusted, and the data that the results of the folder are of."""
     planned = {one.key: one for one in runs}
     names = {one.definition.data_name for one in runs}
     there: set[str] = set()
     data: dict[DataName, tuple[str, Path]] = {}
+    here, others = versions(), Counter[str]()
     for path in result_files(folder):
         one = planned.get(path.stem)
         try:
@@ -92,9 +113,13 @@ def _left(folder: Path, runs: Sequence[PlannedRun], board: Board) -> tuple[list[
             if one is not None:
                 _logger.warning("%s; it is now %s, and the run is repeated", error, set_aside(path))
             continue
-        if one is not None:
+        if one is not None and not (retry_failed and content["status"] in WITHOUT_A_RESULT):
             there.add(one.key)
             board.record(one, content["status"], None)
+            was = content["environment"].get("versions", {})
+            others.update(
+                f"{name} {was[name]}" for name in _COMPARED if was.get(name, here.get(name)) != here.get(name)
+            )
         name, digest = Definition.from_plain(content["run"]).data_name, content.get("data_sha256")
         if name in names and digest is not None:
             known, earlier = data.setdefault(name, (digest, path))
@@ -103,4 +128,7 @@ def _left(folder: Path, runs: Sequence[PlannedRun], board: Board) -> tuple[list[
                     f"{earlier} and {path} are results on different data, though both call it {name[0]}: remove those "
                     "on the data that is not wanted, and their runs are repeated"
                 )
+    for package, count in sorted(others.items()):
+        current = here.get(package.split()[0])
+        _logger.warning("%d results that are reused are of %s, and this is %s", count, package, current)
     return [one for one in runs if one.key not in there], {name: digest for name, (digest, _) in data.items()}

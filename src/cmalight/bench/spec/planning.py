@@ -12,7 +12,7 @@ from typing import Any
 
 from cmalight.bench.spec.networks import check_network
 from cmalight.bench.spec.own_files import fetch_own_files, is_own, own_files_digest
-from cmalight.bench.spec.solvers import check_solver, is_full_batch
+from cmalight.bench.spec.solvers import check_solver, code_digest, is_full_batch
 from cmalight.bench.spec.study import PAPER, Definition, Network, Plain, Solver, Spec, SpecError
 from cmalight.datasets import DataError, dataset_info
 from cmalight.errors import unknown_name
@@ -94,6 +94,7 @@ def plan(spec: Spec, *, fetch: bool = False) -> list[PlannedRun]:
                         network=network,
                         seed=seed,
                         solver=dataclasses.replace(solver, full_batch=is_full_batch(solver)),
+                        code=code_digest(solver.solver, network.network),
                         **spec.rules(),
                     )
                     key = key_of(definition.to_plain())

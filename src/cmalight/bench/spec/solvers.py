@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
 import sys
@@ -14,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from cmalight.bench.spec.study import Solver, SpecError
+from cmalight.bench.spec.study import Solver, SpecError, is_own_code
+from cmalight.datasets.fetching import sha256_of
 from cmalight.errors import unknown_name
 from cmalight.training.optimizers import SOLVERS as OPTIMIZERS
 from cmalight.training.optimizers import package
@@ -115,3 +117,24 @@ def imported(name: str) -> Callable[..., Any]:
         raise SpecError(f"{name} is a {type(found).__name__}, which cannot be called")
     made: Callable[..., Any] = found
     return made
+
+
+def code_digest(*names: str) -> str | None:
+    """Of the files of the modules behind `module:callable`; what they import does not count.
+
+    Args:
+        names: of solvers and networks.
+
+    Returns:
+        None where no name is a user's own.
+
+    Raises:
+        SpecError: where one cannot be imported.
+    """
+    own = [name for name in names if is_own_code(name)]
+    files = []
+    for name in own:
+        imported(name)
+        files.append(getattr(sys.modules[name.partition(":")[0]], "__file__", None))
+    digests = [sha256_of(Path(file)) if file else "built in" for file in files]
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest() if own else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -47,7 +48,7 @@ class Network:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _is_whole(value: object, least: int) -> bool:
@@ -139,6 +140,7 @@ class Definition(Rules):
         network: what is trained.
         seed: of the initial weights and of the order of the samples.
         solver: what trains it; `full_batch` is decided.
+        code: what the modules of a user's own solver or network are; None where both are the package's.
     """
 
     dataset: str
@@ -146,6 +148,7 @@ class Definition(Rules):
     network: Network
     seed: int
     solver: Solver
+    code: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -162,9 +165,10 @@ class Definition(Rules):
         return is_own_code(self.solver.solver) or is_own_code(self.network.network)
 
     def to_plain(self) -> Plain:
-        """As JSON has it; rules that came later are left out at their defaults, so that the hash is as before."""
+        """As JSON has it; what came later is left out at its default, so that the hash is as before."""
+        later = {**LATER_RULES, "code": None}
         plain = dataclasses.asdict(self)
-        return {key: value for key, value in plain.items() if key not in LATER_RULES or value != LATER_RULES[key]}
+        return {key: value for key, value in plain.items() if key not in later or value != later[key]}
 
     @staticmethod
     def from_plain(plain: Mapping[str, Any]) -> Definition:

@@ -53,11 +53,12 @@ def facts(*, threads: int, concurrency: int | None) -> dict[str, Any]:
         "concurrency": concurrency,
         "load": load_average(),
         "pid": os.getpid(),
-        "versions": {"python": platform.python_version(), **_versions()},
+        "versions": {"python": platform.python_version(), **versions()},
     }
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of the packages that figures may depend on, as far as they are installed."""
     found = {}
     for name in PACKAGES:
         try:

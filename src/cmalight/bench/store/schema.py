@@ -121,6 +121,10 @@ class Call:
     keys: list[str]
     workers: int | None
 
+    def __post_init__(self) -> None:
+        if self.workers is not None and not 1 <= self.workers < _LARGEST:
+            raise ValueError(f"{self.workers} workers")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Calls:
