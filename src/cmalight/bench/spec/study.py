@@ -173,9 +173,15 @@ class Definition(Rules):
     @staticmethod
     def from_plain(plain: Mapping[str, Any]) -> Definition:
         """From what `to_plain` gave, maybe in a later version, which may know of more."""
-        known = {name: plain[name] for name in (one.name for one in dataclasses.fields(Definition)) if name in plain}
-        parts = {"network": Network(**plain["network"]), "solver": Solver(**plain["solver"])}
-        return Definition(**{**known, **parts})
+        parts = {
+            "network": Network(**_fields_of(Network, plain["network"])),
+            "solver": Solver(**_fields_of(Solver, plain["solver"])),
+        }
+        return Definition(**{**_fields_of(Definition, plain), **parts})
+
+
+def _fields_of(kind: type[Any], plain: Mapping[str, Any]) -> Plain:
+    return {one.name: plain[one.name] for one in dataclasses.fields(kind) if one.name in plain}
 
 
 DataName = tuple[str, int, float]
