@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from cmalight.integrations.sklearn import CMALightClassifier as CMALightClassifier
     from cmalight.integrations.sklearn import CMALightRegressor as CMALightRegressor
     from cmalight.optim import CMA, IG, CMALight, Controlled, Epoch, EpochReport
-    from cmalight.rules.paper import Outcome
+    from cmalight.rules.outcome import Outcome
     from cmalight.training import FitResult, History, Status, fit
 
 __version__ = "0.1.0"
@@ -47,7 +47,7 @@ _HOMES = {
     "FitResult": "cmalight.training",
     "History": "cmalight.training",
     "Objective": "cmalight.evaluation.objective",
-    "Outcome": "cmalight.rules.paper",
+    "Outcome": "cmalight.rules.outcome",
     "Status": "cmalight.training",
     "TensorBatches": "cmalight.evaluation.batches",
     "fit": "cmalight.training",

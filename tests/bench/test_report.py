@@ -19,7 +19,7 @@ from cmalight.bench.report.packing import embedded_json
 from cmalight.bench.report.page import page
 from cmalight.bench.report.styles import _USUAL, OUTCOMES, UNKNOWN, styles
 from cmalight.cli import command
-from cmalight.rules.paper import Outcome
+from cmalight.rules.outcome import Outcome
 from tests.bench.common import ROOT
 from tests.bench.synthetic import run, write
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from cmalight import CMALight, Controlled, Objective, Outcome
-from cmalight.optim.base import UNKNOWN
+from cmalight.optim.state import UNKNOWN
 from cmalight.optim.rules import as_state
 from cmalight.rules.tolerant import Watch
 from tests.helpers import MSE, copied_state, network, run_epoch, same_state, small_problem, split, table

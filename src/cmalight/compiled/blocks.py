@@ -62,6 +62,7 @@ def make_block(
     """Steps over the batches from `begun.batch` to `stop`; with the progress comes ‖w − w^k‖.
 
     many: several starts at once, each a row of the weights; all see the same batches
+    The step sizes of the groups come batch by batch, for each part of the order.
     """
     from torch._higher_order_ops.while_loop import while_loop
 
@@ -125,7 +126,11 @@ def make_block(
             here = (batch - first).view(1)
             samples = rows.index_select(0, here).view(-1)
             new_weights, new_state, value, added = steps(
-                weights, state, lr, inputs.index_select(0, samples), targets.index_select(0, samples)
+                weights,
+                state,
+                lr.index_select(0, here).squeeze(0),
+                inputs.index_select(0, samples),
+                targets.index_select(0, samples),
             )
             new_total = total + rows.shape[1] * (value + added)
             new_lowest = torch.minimum(lowest, value)

@@ -13,7 +13,7 @@ from cmalight.compiled.blocks import Loss, Progress, Watch, compiled, flat_loss,
 from cmalight.compiled.checks import check_unchanged
 from cmalight.compiled.evaluation import CompiledObjective, Evaluation
 from cmalight.compiled.layout import Layout
-from cmalight.compiled.loop import BlockLoop, MakeWatch, Told
+from cmalight.compiled.loop import Answer, BlockLoop, Observer
 from cmalight.compiled.order import Order, order_of_epoch
 from cmalight.compiled.steps import StepRule, step_rule
 from cmalight.evaluation.batches import TensorBatches
@@ -54,7 +54,7 @@ class CompiledEngine(BlockLoop):
     def _prepare_steps(self) -> None:
         with self._compiling():
             begun, order = self._begun(), order_of_epoch(self._feed, 0)
-            self._run(begun, unwatched(order, begun.weights.clone()), order, stop=0)
+            self._run(begun, unwatched(order, begun.weights.clone()), order, torch.ones(order.batches), stop=0)
 
     def objective(self) -> CompiledObjective:
         """f(w) over the feed by the compiled evaluation."""
@@ -66,21 +66,18 @@ class CompiledEngine(BlockLoop):
         def watch(order: Order, start: Tensor) -> Watch:
             return self._watch(epoch, order)._replace(start=start)
 
-        def is_lost(done: Progress, moved: Tensor, order: Order) -> bool:
-            return epoch._progressed(
-                total=float(done.total),
-                lowest=float(done.lowest),
-                samples=float(order.samples_after(int(done.batch))),
-                nominal=float(order.nominal),
-                steps=int(done.batch),
-                displacement=float(moved),
-            )
+        def told(done: Progress, moved: Tensor, order: Order) -> Answer:
+            return tell(epoch, done, moved, order)
 
-        self._epoch(watch, is_lost)
+        epoch.expect(self._feed)
+        self._epoch(
+            Observer(watch, told, lambda count: factors_of(epoch, count), lambda: epoch.pace.steps_to_judgement)
+        )
 
     def _watch(self, epoch: Epoch, order: Order) -> Watch:
         """The last one again where nothing is new, as in most epochs: making one takes long for a small network."""
-        figures = (tuple(epoch._checkpoints), epoch._doubtful_above(), epoch._samples)
+        lookout = epoch.lookout
+        figures = (tuple(lookout.moments), lookout.doubtful_above, lookout.samples)
         if self._watched is None or self._watched[0] != figures:
             one = watch_over([epoch], order, torch.empty(0))
             self._watched = figures, one._replace(bound=one.bound[0], active=one.active[0])
@@ -89,15 +86,15 @@ class CompiledEngine(BlockLoop):
     def plain_epoch(self) -> EpochFigures:
         """An epoch under one of torch's optimizers."""
         lr = largest_lr(self._optimizer)
-        done = self._epoch(unwatched, lambda *_: False)
+        done = self._epoch(Observer(unwatched, lambda *_: Answer.GO_ON))
         return plain_figures(self._optimizer, lr=lr, f_tilde=float(done.total) / self._feed.samples)
 
-    def _epoch(self, watch: MakeWatch, told: Told) -> Progress:
+    def _epoch(self, observer: Observer) -> Progress:
         check_unchanged(self._model, self._optimizer, self.layout)
         self._rule = step_rule(self._optimizer)  # a callback may have changed its groups
         if self._rule not in self._blocks:
             self._prepare_steps()
-        return super()._epoch(watch, told)
+        return super()._epoch(observer)
 
     def _put(self, done: Progress) -> None:
         self.layout.put(done.weights)
@@ -113,23 +110,53 @@ class CompiledEngine(BlockLoop):
             state=self._rule.state(self._optimizer, self.layout),
         )
 
-    def _run(self, begun: Progress, watch: Watch, order: Order, *, stop: int) -> tuple[Progress, Tensor]:
+    def _run(
+        self, begun: Progress, watch: Watch, order: Order, factors: Tensor, *, stop: int
+    ) -> tuple[Progress, Tensor]:
         block = self._blocks.get(self._rule)
         if block is None:
             block = self._blocks[self._rule] = compiled(make_block(self._loss, self._rule, self.layout, many=False))
-        lr = learning_rates(self._optimizer, self._rule, order)
+        lr = learning_rates(self._optimizer, self._rule, order, factors)
         return block(begun, watch, *self._data, order.rows, torch.tensor(stop), lr)
 
 
-def learning_rates(optimizer: Optimizer, rule: StepRule, order: Order) -> tuple[Tensor, ...]:
-    """Of the groups, for each part of the epoch."""
-    return tuple(
-        torch.tensor(
-            [(share if rule.scales_short_batches else 1.0) * group["lr"] for group in optimizer.param_groups],
-            dtype=torch.float64,
-        )
-        for share in order.shares
+def learning_rates(optimizer: Optimizer, rule: StepRule, order: Order, factors: Tensor) -> tuple[Tensor, ...]:
+    """Of the groups, batch by batch, for each part of the epoch; `factors` relative to the step sizes as they are."""
+    now = torch.tensor([group["lr"] for group in optimizer.param_groups], dtype=torch.float64)
+    parts = []
+    for share, own in zip(order.shares, torch.split(factors, [len(part) for part in order.rows]), strict=True):
+        parts.append(torch.outer(own.double(), now * (share if rule.scales_short_batches else 1.0)))
+    return tuple(parts)
+
+
+def factors_of(epoch: Epoch, count: int) -> Tensor:
+    """Of the next steps, relative to the step size as it is."""
+    now = epoch.pace.factor
+    first, middle, last = (epoch.pace.factor_ahead(number) for number in (0, (count - 1) // 2, count - 1))
+    if first == middle == last:
+        return torch.full((count,), first / now, dtype=torch.float64)
+    return torch.tensor([epoch.pace.factor_ahead(number) / now for number in range(count)], dtype=torch.float64)
+
+
+def tell(epoch: Epoch, done: Progress, moved: Tensor, order: Order) -> Answer:
+    """What a block did, with one start's figures; and how the epoch goes on."""
+    window, pace, at = epoch.window, epoch.pace, int(done.batch)
+    new = at - pace.steps
+    pace.took(new)
+    window.was_run(
+        total=float(done.total),
+        lowest=float(done.lowest),
+        samples=float(order.samples_after(at) - order.samples_after(at - new - window.steps_taken)),
+        nominal=float(order.nominal),
+        steps=window.steps_taken + new,
+        displacement=float(moved),
     )
+    if epoch.progressed(float(order.samples_after(at))):
+        return Answer.END
+    if not pace.is_time_to_judge():
+        return Answer.GO_ON
+    epoch.judge_now()
+    return Answer.GO_ON_FROM_THE_MODEL
 
 
 def unwatched(order: Order, start: Tensor) -> Watch:
@@ -146,14 +173,14 @@ def watch_over(epochs: Sequence[Epoch | None], order: Order, start: Tensor) -> W
     """Asks after the batches after which eager epochs would; a None stands for a start that does not move."""
     open_ones = [epoch for epoch in epochs if epoch is not None]
     checks = torch.zeros(len(order.rows[0]), dtype=torch.bool)
-    for samples in {samples for epoch in open_ones for samples in epoch._checkpoints if samples > 0}:
+    for samples in {samples for epoch in open_ones for samples in epoch.lookout.moments if samples > 0}:
         after = math.ceil(samples / order.nominal)
         if after <= len(checks):
             checks[after - 1] = True
     return Watch(
         checks=checks,
-        bound=torch.tensor([math.inf if e is None else e._doubtful_above() for e in epochs], dtype=torch.float64),
-        samples=torch.tensor(max((e._samples for e in open_ones), default=1.0), dtype=torch.float64),
+        bound=torch.tensor([math.inf if e is None else e.lookout.doubtful_above for e in epochs], dtype=torch.float64),
+        samples=torch.tensor(max((e.lookout.samples for e in open_ones), default=1.0), dtype=torch.float64),
         active=torch.tensor([epoch is not None for epoch in epochs]),
         start=start,
     )

@@ -67,7 +67,7 @@ class CompiledObjective(Objective):
         self._evaluation = evaluation
         self._layout = layout
 
-    def _mean_loss(self) -> float:
+    def _pass(self) -> float:
         if not self._may_merge():
             total, self.samples = self._own_sums((batch, True) for batch in self.loader)
             return total / self.samples

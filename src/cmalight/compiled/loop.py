@@ -7,6 +7,8 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
 
 import torch
 from torch import Tensor
@@ -18,7 +20,35 @@ from cmalight.compiled.pace import Pace
 from cmalight.evaluation.batches import TensorBatches
 
 MakeWatch = Callable[[Order, Tensor], Watch]  # from the order of the epoch and w^k
-Told = Callable[[Progress, Tensor, Order], bool]  # of the progress and ‖w − w^k‖; True ends the epoch
+MakeFactors = Callable[[int], Tensor]  # of the steps from the next one on: by what the step sizes are multiplied
+
+
+class Answer(Enum):
+    """What is to be done after a block."""
+
+    GO_ON = "go on"
+    GO_ON_FROM_THE_MODEL = "the weights were judged, and are where that led"
+    END = "end the epoch"
+
+
+Told = Callable[[Progress, Tensor, Order], Answer]  # of the progress since w^k and ‖w − w^k‖
+
+
+@dataclass(frozen=True)
+class Observer:
+    """What an epoch wants to be asked and told.
+
+    Attributes:
+        watch: When to leave a block early.
+        factors: For so many next steps, by what the step sizes are multiplied.
+        limit: How many steps may be taken before it is told.
+        told: What was done; says how to go on.
+    """
+
+    watch: MakeWatch
+    told: Told
+    factors: MakeFactors = torch.ones
+    limit: Callable[[], int | None] = lambda: None
 
 
 class BlockLoop(ABC):
@@ -43,36 +73,48 @@ class BlockLoop(ABC):
         """Before the first batch of an epoch, at the weights and states as they are."""
 
     @abstractmethod
-    def _run(self, begun: Progress, watch: Watch, order: Order, *, stop: int) -> tuple[Progress, Tensor]:
+    def _run(
+        self, begun: Progress, watch: Watch, order: Order, factors: Tensor, *, stop: int
+    ) -> tuple[Progress, Tensor]:
         """To the batch `stop`, or to where the watch says that somebody has to decide; with it ‖w − w^k‖."""
 
     @abstractmethod
     def _put(self, done: Progress) -> None:
         """Weights and states back to where they belong."""
 
-    def _epoch(self, watch: MakeWatch, told: Told) -> Progress:
+    def _epoch(self, observer: Observer) -> Progress:
         begun = self._begun()
         number = self._feed.epoch
         self._feed.epoch += 1
         try:
-            return self._blocks_of(order_of_epoch(self._feed, number), begun, watch, told)
+            return self._blocks_of(order_of_epoch(self._feed, number), begun, observer)
         except CannotCompile:  # as if the epoch had not begun
             self._put(begun)
             self._feed.epoch = number
             raise
 
-    def _blocks_of(self, order: Order, done: Progress, watch: MakeWatch, told: Told) -> Progress:
+    def _blocks_of(self, order: Order, done: Progress, observer: Observer) -> Progress:
         start, at = done.weights.clone(), 0  # two arguments that are one tensor would be compiled for themselves
         while at < order.batches:
             self._before_block(at)
-            stop = min(order.batches, at + self._pace.batches(self._seconds_left()))
+            count = min(order.batches - at, self._pace.batches(self._seconds_left()), observer.limit() or order.batches)
             began = time.perf_counter()
-            done, moved = self._run(done._replace(going=torch.tensor(True)), watch(order, start), order, stop=stop)
+            done, moved = self._run(
+                done._replace(going=torch.tensor(True)),
+                observer.watch(order, start),
+                order,
+                _placed(observer.factors(count), at, order.batches),
+                stop=at + count,
+            )
             self._pace.saw(int(done.batch) - at, time.perf_counter() - began)
             at = int(done.batch)
             self._put(done)
-            if told(done, moved, order):
+            answer = observer.told(done, moved, order)
+            if answer is Answer.END:
                 break
+            if answer is Answer.GO_ON_FROM_THE_MODEL:
+                done = self._begun()._replace(batch=done.batch)
+                start = done.weights.clone()
         return done
 
     @contextmanager
@@ -89,3 +131,12 @@ class BlockLoop(ABC):
             raise CannotCompile(f"compiling failed: {type(error).__name__}: {first_line(error)}") from error
         finally:
             self.compile_seconds += time.perf_counter() - began
+
+
+def _placed(factors: Tensor, at: int, batches: int) -> Tensor:
+    """In their places among those of all the batches of an epoch."""
+    if len(factors) == batches:
+        return factors
+    places = torch.ones(batches, *factors.shape[1:], dtype=torch.float64)
+    places[at : at + len(factors)] = factors
+    return places

@@ -11,14 +11,17 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cmalight.compiled.blocks import Loss, Progress, Watch, compiled, flat_loss, make_block
-from cmalight.compiled.epochs import learning_rates, watch_over
+from cmalight.compiled.epochs import factors_of, learning_rates, tell, watch_over
 from cmalight.compiled.evaluation import CompiledObjective, Evaluation
 from cmalight.compiled.layout import CannotCompile, Layout
-from cmalight.compiled.loop import BlockLoop
+from cmalight.compiled.loop import Answer, BlockLoop, Observer
 from cmalight.compiled.order import Order, order_of_epoch
 from cmalight.compiled.steps import step_rule
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.optim.epoch import Epoch
+
+# A start that was judged has to be read anew; as long as one goes on, the epoch does.
+_MOST_IMPORTANT_FIRST = (Answer.GO_ON_FROM_THE_MODEL, Answer.GO_ON, Answer.END)
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,8 @@ class ManyStartsEngine(BlockLoop):
         with self._compiling():
             nobody: list[Epoch | None] = [None] * len(self._starts)
             begun, order = self._begun(), order_of_epoch(self._feed, 0)
-            self._run(begun, watch_over(nobody, order, begun.weights.clone()), order, stop=0)
+            ones = torch.ones(order.batches, len(self._starts))
+            self._run(begun, watch_over(nobody, order, begun.weights.clone()), order, ones, stop=0)
             self._evaluation.prepare(self._starts[0].layout.flat())
 
     def objective(self, number: int) -> CompiledObjective:
@@ -72,20 +76,34 @@ class ManyStartsEngine(BlockLoop):
         def watch(order: Order, start: Tensor) -> Watch:
             return watch_over(running, order, start)
 
-        def told(done: Progress, moved: Tensor, order: Order) -> bool:
+        def told(done: Progress, moved: Tensor, order: Order) -> Answer:
+            answers, going_on = {Answer.END}, []
             for number, epoch in enumerate(running):
-                if epoch is not None and epoch._progressed(
-                    total=float(done.total[number]),
-                    lowest=float(done.lowest[number]),
-                    samples=float(order.samples_after(int(done.batch))),
-                    nominal=float(order.nominal),
-                    steps=int(done.batch),
-                    displacement=float(moved[number]),
-                ):
+                if epoch is None:
+                    continue
+                own = done._replace(total=done.total[number], lowest=done.lowest[number])
+                answers.add(answer := tell(epoch, own, moved[number], order))
+                if answer is Answer.END:
                     running[number] = None
-            return not any(running)
+                elif answer is Answer.GO_ON:
+                    going_on.append(epoch)
+            if Answer.GO_ON_FROM_THE_MODEL in answers:
+                for epoch in going_on:
+                    epoch.window.carry()
+            return next(answer for answer in _MOST_IMPORTANT_FIRST if answer in answers)
 
-        self._epoch(watch, told)
+        def factors(count: int) -> Tensor:
+            still = torch.ones(count, dtype=torch.float64)
+            return torch.stack([still if epoch is None else factors_of(epoch, count) for epoch in running], dim=1)
+
+        def limit() -> int | None:
+            steps = [epoch.pace.steps_to_judgement for epoch in running if epoch is not None]
+            return min((count for count in steps if count is not None), default=None)
+
+        for epoch in running:
+            if epoch is not None:
+                epoch.expect(self._feed)
+        self._epoch(Observer(watch, told, factors, limit))
 
     def plain(self, moves: Sequence[bool]) -> list[float]:
         """An epoch under torch's optimizers; the mean loss that each saw."""
@@ -94,7 +112,10 @@ class ManyStartsEngine(BlockLoop):
         def watch(order: Order, start: Tensor) -> Watch:
             return watch_over(nobody, order, start)._replace(active=torch.tensor(moves))
 
-        done = self._epoch(watch, lambda *_: False)
+        def factors(count: int) -> Tensor:
+            return torch.ones(count, len(self._starts), dtype=torch.float64)
+
+        done = self._epoch(Observer(watch, lambda *_: Answer.GO_ON, factors))
         return [float(total) / self._feed.samples for total in done.total]
 
     def _begun(self) -> Progress:
@@ -109,9 +130,14 @@ class ManyStartsEngine(BlockLoop):
             state=tuple(torch.stack(one) for one in zip(*states, strict=True)),
         )
 
-    def _run(self, begun: Progress, watch: Watch, order: Order, *, stop: int) -> tuple[Progress, Tensor]:
-        each = [learning_rates(one.optimizer, self._rule, order) for one in self._starts]
-        lr = tuple(torch.stack(of_part) for of_part in zip(*each, strict=True))
+    def _run(
+        self, begun: Progress, watch: Watch, order: Order, factors: Tensor, *, stop: int
+    ) -> tuple[Progress, Tensor]:
+        each = [
+            learning_rates(one.optimizer, self._rule, order, own)
+            for one, own in zip(self._starts, factors.unbind(1), strict=True)
+        ]
+        lr = tuple(torch.stack(of_part, dim=1) for of_part in zip(*each, strict=True))
         done: tuple[Progress, Tensor] = self._block(begun, watch, *self._data, order.rows, torch.tensor(stop), lr)
         return done
 

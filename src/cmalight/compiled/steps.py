@@ -207,11 +207,7 @@ def _adam(optimizer: Optimizer) -> StepRule:
 def _controlled(optimizer: Optimizer) -> StepRule:
     if not isinstance(optimizer, Controlled):
         raise TypeError(f"expected a Controlled optimizer, got {type(optimizer).__name__}")
-    decays = tuple(map(optimizer._weight_decay_of, optimizer.param_groups))
-    penalties = tuple(0.5 * decay for decay in decays)
-    if optimizer.param_groups[0]["safeguarded"]:
-        moves = tuple(bool(group["lr"]) for group in optimizer.param_groups)
-        return GradientStep(decays, penalties, scales_short_batches=True, moves=moves)
+    penalties = tuple(0.5 * optimizer.steps.weight_decay_of(group) for group in optimizer.param_groups)
     if optimizer.base._optimizer_step_pre_hooks or optimizer.base._optimizer_step_post_hooks:
         raise CannotCompile("the optimizer inside has hooks on its steps")
     return replace(step_rule(optimizer.base), penalties=penalties)

@@ -101,3 +101,14 @@ def _pieces(left: Sequence[Tensor], right: Sequence[Tensor]) -> Iterable[tuple[T
 def _wide(tensor: Tensor) -> Tensor:
     """The difference of two half-precision numbers is not one itself: take it in float32."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+@torch.no_grad()
+def all_finite(tensors: Iterable[Tensor]) -> bool:
+    """Whether every number in what this rank holds of them is: one pass, and one wait."""
+    parts = [local(t) for t in tensors if t.is_floating_point() or t.is_complex()]
+    parts = [t.coalesce().values() if t.is_sparse else t for t in parts]
+    if not (parts := [torch.view_as_real(t) if t.is_complex() else t for t in parts if t.numel()]):
+        return True
+    largest = [norm.to(parts[0].device, torch.float32) for norm in torch._foreach_norm(parts, math.inf)]
+    return bool(torch.isfinite(torch.stack(largest)).all())

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from cmalight.evaluation.counting import sample_count
 from cmalight.evaluation.merging import is_pair_of_tensors, looks_across_the_batch, merged
 from cmalight.evaluation.norms import accumulation_dtype
+from cmalight.evaluation.sample import Sample, chosen_batches, seed_global_generators
 from cmalight.evaluation.shapes import refuse_broadcast
 from cmalight.evaluation.sharing import in_lockstep, own_part, refuse_if_failed
 from cmalight.evaluation.undisturbed import undisturbed
@@ -98,12 +99,42 @@ class Objective:
     @torch.no_grad()
     def __call__(self) -> float:
         self._share_out()
+        return self._without_a_trace(self._pass)
+
+    @torch.no_grad()
+    def sample(self) -> Sample:
+        """A fixed small part of the data, whose mean loss tells where steps have led at a fraction of a pass."""
+        self._share_out()
+        with undisturbed(self.model, self._part, (self.loss_fn, self._forward)):
+            seed_global_generators()  # for data sets that draw random numbers, as augmentation does
+            self._set_mode()
+            may_merge = self._may_merge()
+            batches, is_whole = chosen_batches(self._part, may_merge=may_merge)
+            if may_merge:
+                batches = list(merged(batches, self.model))
+        return Sample(self, batches, is_whole and self._ranks.alone)
+
+    @torch.no_grad()
+    def mean_over(self, batches: Iterable[Any]) -> float:
+        """The mean loss per sample of these batches, over all ranks, with the same random numbers every time."""
+
+        def mean() -> float:
+            seed_global_generators()
+            return self._mean_loss(iter(batches))[0]
+
+        return self._without_a_trace(mean)
+
+    def _without_a_trace(self, mean: Callable[[], float]) -> float:
         try:
             with undisturbed(self.model, self._part, (self.loss_fn, self._forward)):
                 self._set_mode()
-                return self._mean_loss()
+                return mean()
         finally:
             reshard(self.model)
+
+    def _pass(self) -> float:
+        mean, self.samples = self._mean_loss(self._batches())
+        return mean
 
     def state_dict(self) -> dict[str, Any]:
         """What later passes depend on: whether batches are merged, and when that is tried again."""
@@ -124,15 +155,16 @@ class Objective:
         elif not self.model.training:
             self.model.train()
 
-    def _mean_loss(self) -> float:
-        """Over all ranks; one whose pass fails says so to the others, which would wait for it otherwise.
+    def _mean_loss(self, batches: Iterator[Any]) -> tuple[float, float]:
+        """With the number of samples, over all ranks.
 
-        Not so where it fails within a forward pass that communicates (FSDP2): the others then wait inside their own,
-        and end by an error of the process group, or by its timeout.
+        A rank whose pass fails says so to the others, which would wait for it otherwise. Not so where it fails within
+        a forward pass that communicates (FSDP2): the others then wait inside their own, and end by an error of the
+        process group, or by its timeout.
         """
         total, samples, failure = 0.0, 0.0, None
         try:
-            total, samples = self._own_sums(self._rounds())
+            total, samples = self._own_sums(self._rounds(batches))
         except Exception as error:
             if self._ranks.alone:
                 raise
@@ -144,8 +176,7 @@ class Objective:
         samples = sum(row[1] for row in rows)
         if not samples:
             raise ValueError("Objective got no batch from its loader; it must yield at least one, on every pass")
-        self.samples = samples
-        return sum(row[0] for row in rows) / samples
+        return sum(row[0] for row in rows) / samples, samples
 
     def _own_sums(self, rounds: Generator[tuple[Any, bool]]) -> tuple[float, float]:
         """Σ count · loss and Σ count of this rank."""
@@ -165,20 +196,20 @@ class Objective:
             samples += count
         return (0.0 if total is None else float(total.item())), samples
 
-    def _rounds(self) -> Generator[tuple[Any, bool]]:
+    def _rounds(self, batches: Iterator[Any]) -> Generator[tuple[Any, bool]]:
         """The batches, and whether they count: where a forward pass talks to other ranks, all make equally many."""
         if self._ranks.alone or not communicates(self.model):
-            return ((batch, True) for batch in self._batches())
-        if self._merge is None:
-            self._merge = False  # the trial would not make equally many on every rank
-        return in_lockstep(self._batches(), self._ranks)
+            return ((batch, True) for batch in batches)
+        return in_lockstep(batches, self._ranks)
 
     def _batches(self) -> Iterator[Any]:
-        return merged(self._part, self.model) if self._may_merge() else iter(self._part)
+        yield from merged(self._part, self.model) if self._may_merge() else self._part
 
     def _may_merge(self) -> bool:
         """Asked once a pass."""
         self._passes += 1
+        if self._merge is None and not self._ranks.alone and communicates(self.model):
+            self._merge = False  # the trial would not make equally many forward passes on every rank
         if self._merge is None or (self._tried and self._merge and _is_time_to_try_again(self._passes)):
             # The trial draws random numbers of its own, and a resumed run makes it at another moment.
             with undisturbed(self.model, self._part, (self.loss_fn, self._forward)):

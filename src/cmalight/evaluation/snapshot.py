@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,9 +48,21 @@ class Snapshot:
 
     def __init__(self, params: Sequence[Tensor], model: nn.Module | None) -> None:
         self._params = list(params)
+        self._covered = set(map(id, self._params))
         self._model = model
         self._start = self._copy()
         self._tentative: _Point | None = None
+
+    def cover(self, groups: Iterable[dict[str, Any]]) -> None:
+        """Before a step: parameters that are trained only since now are remembered, too."""
+        for group in groups:
+            for p in group["params"]:
+                if p.requires_grad and id(p) not in self._covered:
+                    self._covered.add(id(p))
+                    self._params.append(p)
+                    self._start.weights.append(local(p).detach().clone())
+                    if self._tentative is not None:
+                        self._tentative.weights.append(local(p).detach().clone())
 
     def displacement_norm(self) -> float:
         """‖w − w^k‖ of the weights as they are now."""

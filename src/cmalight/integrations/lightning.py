@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from cmalight.evaluation.counting import batch_size
-from cmalight.optim import IG, Epoch, EpochReport
-from cmalight.optim.base import EpochOptimizer
+from cmalight.optim import Epoch, EpochReport
+from cmalight.optim.host import EpochOptimizer
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -76,7 +76,7 @@ class WatchdogCallback(Callback):
     def _make_objective(self, trainer: Trainer, module: LightningModule) -> Callable[[], float] | None:
         if self._given_objective is not None:
             return self._given_objective
-        if isinstance(self._optimizer, IG):
+        if self._optimizer is not None and not self._optimizer.needs_objective:
             return None
         if self._forward is None and not module.automatic_optimization:
             raise ValueError(

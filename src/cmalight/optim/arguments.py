@@ -47,3 +47,21 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
 def check_fraction(name: str, value: Any) -> None:
     if not isinstance(value, numbers.Real) or not 0.0 < float(value) < 1.0:
         raise ValueError(f"Invalid {name} value: {value!r}; expected a number between 0 and 1, both excluded")
+
+
+def checked_constants(
+    theta: float, tau: float, gamma: float, delta: float, max_extrapolations: int
+) -> dict[str, float | int]:
+    """Line 1 of the listing: θ, γ, δ in (0, 1), τ > 0."""
+    check_fraction("theta", theta)
+    check_positive("tau", tau)
+    check_fraction("gamma", gamma)
+    check_fraction("delta", delta)
+    check_whole("max_extrapolations", max_extrapolations)
+    return {
+        "theta": theta,
+        "tau": tau,
+        "gamma": gamma,
+        "delta": delta,
+        "max_extrapolations": int(max_extrapolations),
+    }

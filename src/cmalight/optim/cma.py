@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import ClassVar
 
 from torch.optim.optimizer import ParamsT
 
-from cmalight.optim.epoch import Epoch
-from cmalight.optim.rules import constants, search_arguments
-from cmalight.optim.watchdog import WatchdogOptimizer
-from cmalight.rules import linesearch, paper
+from cmalight.optim.arguments import check_lr, check_not_negative, checked_constants
+from cmalight.optim.host import EpochOptimizer
+from cmalight.rules.baselines import MonotoneRule
+from cmalight.rules.paper import Constants
 
 
-class CMA(WatchdogOptimizer):
+class CMA(EpochOptimizer):
     """Mini-batch gradient epochs judged by the true objective: at least one full evaluation each.
 
-    `report.phi` is f(w^{k+1}), with which the next epoch is compared. The arguments are those of CMALight.
+    `report.phi` is f(w^{k+1}), with which the next epoch is compared.
+
+    Args:
+        params: Parameters or parameter groups; groups may differ in `lr` and `weight_decay`.
+        lr: ζ⁰, the first step size; it never grows, and all groups shrink together.
+        theta: θ, the factor by which the step size shrinks.
+        tau: τ, below which a direction or a gain counts as small.
+        gamma: γ, the share of the predicted decrease that counts as sufficient.
+        delta: δ; a line search tries alpha/δ after alpha.
+        weight_decay: Adds (weight_decay/2) ‖w‖² to the objective.
+        max_extrapolations: How often one line search may extend its step.
+        foreach: As in torch.optim.SGD.
+        fused: As in torch.optim.SGD.
+        maximize: Refused; negate the loss instead.
+
+    Raises:
+        ValueError: If a setting is out of its range.
     """
+
+    _shared: ClassVar[tuple[str, ...]] = ("theta", "tau", "gamma", "delta", "max_extrapolations")
 
     def __init__(
         self,
@@ -33,32 +51,22 @@ class CMA(WatchdogOptimizer):
         fused: bool | None = None,
         maximize: bool = False,
     ) -> None:
-        super().__init__(
-            params,
-            lr,
-            theta=theta,
-            tau=tau,
-            gamma=gamma,
-            delta=delta,
-            weight_decay=weight_decay,
-            max_extrapolations=max_extrapolations,
-            foreach=foreach,
-            fused=fused,
-            maximize=maximize,
-        )
+        check_lr(lr)
+        check_not_negative("weight_decay", weight_decay)
+        defaults = {
+            "lr": float(lr),
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "fused": fused,
+            **checked_constants(theta, tau, gamma, delta, max_extrapolations),
+        }
+        super().__init__(params, defaults, maximize=maximize)
 
-    def _decide(self, inner: paper.InnerCycle, known: paper.Known, epoch: Epoch) -> paper.Decision:
-        if not inner.is_finite:
-            return paper.diverged(known, constants(self._control))
-        f_end = epoch._f_at(inner.zeta)
-        f_start = epoch._f_start()
-        return paper.cma(
-            inner,
-            replace(known, f_current=f_start),
-            constants(self._control),
-            f_start=f_start,
-            f_end=f_end,
-            search=lambda: linesearch.edfl(
-                epoch._f_at, f_start=f_start, f_end=f_end, **search_arguments(self._control, inner)
-            ),
+    def rule(self) -> MonotoneRule:
+        """By the true objective."""
+        settings = self.param_groups[0]
+        return MonotoneRule(
+            Constants(settings["theta"], settings["tau"], settings["gamma"]),
+            delta=settings["delta"],
+            max_extrapolations=settings["max_extrapolations"],
         )

@@ -6,13 +6,12 @@ from typing import ClassVar, Literal
 
 from torch.optim.optimizer import ParamsT
 
-from cmalight.optim.arguments import check_choice
-from cmalight.optim.rules import PaperRule, Rule, TolerantRule
-from cmalight.optim.watchdog import WatchdogOptimizer
-from cmalight.rules.tolerant import DEFAULTS
+from cmalight.optim.arguments import check_choice, check_lr, check_not_negative, checked_constants
+from cmalight.optim.host import EpochOptimizer
+from cmalight.rules.paper import Constants, PaperRule
 
 
-class CMALight(WatchdogOptimizer):
+class CMALight(EpochOptimizer):
     r"""Mini-batch gradient epochs that are accepted, shortened, extended or undone by their own losses.
 
     ::
@@ -26,8 +25,13 @@ class CMALight(WatchdogOptimizer):
 
     The whole listing, with the line numbers that `EpochReport.outcome` names, is in docs/algorithm.md.
 
+    What `line_search="light"`, the method as published, does not promise: f at the end of an epoch of several batches
+    may lie far above f(w⁰), because no loss is taken after the last step; it may stop at a point that is not
+    stationary; and it may go round in a circle at a constant step size, which is warned about
+    (docs/counterexamples.md). "certified" confirms every point it keeps.
+
     Args:
-        params: parameters or parameter groups; groups may differ in `lr` and `weight_decay`.
+        params: Parameters or parameter groups; groups may differ in `lr` and `weight_decay`.
         lr: ζ⁰, the first step size; it never grows, and all groups shrink together.
         theta: θ, the factor by which the step size shrinks.
         tau: τ, below which a direction or a gain counts as small.
@@ -35,15 +39,37 @@ class CMALight(WatchdogOptimizer):
         delta: δ; a line search tries alpha/δ after alpha.
         line_search: "light" believes the epoch's own losses, as published; "certified" evaluates the objective
             once more where it matters and converges where "light" can stall.
-        weight_decay: adds (weight_decay/2) ‖w‖² to the objective.
-        max_extrapolations: how often one line search may extend its step.
-        early_rejection: end an epoch that cannot succeed any more before its last batch ("light" only).
-        rule: "paper", the listing above, or "tolerant", the rule of `Controlled` (docs/controlled.md).
-        foreach, fused: as in torch.optim.SGD.
-        maximize: refused; negate the loss instead.
+        weight_decay: Adds (weight_decay/2) ‖w‖² to the objective.
+        max_extrapolations: How often one line search may extend its step.
+        early_rejection: End an epoch that cannot succeed any more before its last batch ("light" only).
+        foreach: As in torch.optim.SGD.
+        fused: As in torch.optim.SGD.
+        maximize: Refused; negate the loss instead.
+
+    Raises:
+        ValueError: If a setting is out of its range.
+
+    Example:
+        >>> optimizer = CMALight(model.parameters(), lr=0.5)
+        >>> objective = Objective(model, loss_fn, loader)
+        >>> with optimizer.epoch(objective) as epoch:
+        ...     for x, y in epoch.batches(loader):
+        ...         optimizer.zero_grad()
+        ...         loss = loss_fn(model(x), y)
+        ...         loss.backward()
+        ...         epoch.observe(loss, len(y))
+        ...         optimizer.step()
     """
 
-    _shared: ClassVar[tuple[str, ...]] = (*WatchdogOptimizer._shared, "certified", "early_rejection", "tolerant")
+    _shared: ClassVar[tuple[str, ...]] = (
+        "theta",
+        "tau",
+        "gamma",
+        "delta",
+        "max_extrapolations",
+        "certified",
+        "early_rejection",
+    )
 
     def __init__(
         self,
@@ -58,45 +84,53 @@ class CMALight(WatchdogOptimizer):
         weight_decay: float = 0.0,
         max_extrapolations: int = 100,
         early_rejection: bool = True,
-        rule: Literal["paper", "tolerant"] = "paper",
         foreach: bool | None = None,
         fused: bool | None = None,
         maximize: bool = False,
     ) -> None:
-        super().__init__(
-            params,
-            lr,
-            theta=theta,
-            tau=tau,
-            gamma=gamma,
-            delta=delta,
-            weight_decay=weight_decay,
-            max_extrapolations=max_extrapolations,
-            foreach=foreach,
-            fused=fused,
-            maximize=maximize,
-            certified=_is_certified(line_search),
-            early_rejection=bool(early_rejection),
-            tolerant=check_choice("rule", rule, ("paper", "tolerant")) == "tolerant",
-            **DEFAULTS,
-        )
+        check_lr(lr)
+        check_not_negative("weight_decay", weight_decay)
+        defaults = {
+            "lr": float(lr),
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "fused": fused,
+            **checked_constants(theta, tau, gamma, delta, max_extrapolations),  # line 1
+            "certified": _is_certified(line_search),
+            "early_rejection": bool(early_rejection),
+        }
+        super().__init__(params, defaults, maximize=maximize)
 
     @property
     def line_search(self) -> str:
-        return "certified" if self._control["certified"] else "light"
+        """ "light" or "certified"."""
+        return "certified" if self.param_groups[0]["certified"] else "light"
 
     @line_search.setter
     def line_search(self, value: Literal["light", "certified"]) -> None:
         """A stalled run may go on with the other search; a loaded state brings the search it was saved with."""
-        self._control["certified"] = _is_certified(value)
+        self.param_groups[0]["certified"] = _is_certified(value)
 
-    def _rule(self) -> Rule:
-        state = self._control
-        return TolerantRule(state) if state["tolerant"] else PaperRule(state, certified=state["certified"])
+    def rule(self) -> PaperRule:
+        """Lines 6 to 22 of the listing."""
+        settings = self.param_groups[0]
+        return PaperRule(
+            Constants(settings["theta"], settings["tau"], settings["gamma"]),
+            delta=settings["delta"],
+            max_extrapolations=settings["max_extrapolations"],
+            certified=bool(settings["certified"]),
+            early_rejection=bool(settings["early_rejection"]),
+        )
 
-    def _advice_when_stalled(self) -> str:
-        if self._control["certified"] or self._control["tolerant"]:
-            return super()._advice_when_stalled()
+    @property
+    def may_cycle(self) -> bool:
+        """Line 17 asks for no less than f(w⁰), so the light search may go round in a circle."""
+        return not self.param_groups[0]["certified"]
+
+    def advice_when_stalled(self) -> str:
+        """What to try."""
+        if self.param_groups[0]["certified"]:
+            return super().advice_when_stalled()
         return (
             "Where the batches disagree, the light line search cannot go on: "
             "try line_search='certified' (here: optimizer.line_search = 'certified'), "

@@ -1,11 +1,13 @@
-"""The bracket around an epoch: remembers w^k, collects the losses, and at the end lets the control decide."""
+"""The bracket around an epoch: remembers w^k, collects the losses, and at the end lets the rule decide."""
 
 from __future__ import annotations
 
 import itertools
 import logging
 import math
+import weakref
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -14,22 +16,19 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from cmalight.evaluation.counting import batch_size
-from cmalight.evaluation.randomness import sources
-from cmalight.evaluation.snapshot import Snapshot
-from cmalight.optim.probe import Probe, first_batches
+from cmalight.optim.judge import Judge
+from cmalight.optim.lookout import Lookout
+from cmalight.optim.pace import Pace
 from cmalight.optim.report import EpochReport
 from cmalight.optim.settling import GradientWeights, Totals
-from cmalight.optim.tally import BatchCounts, Gathered, LossSum
-from cmalight.parallel.ranks import Rows, ranks_for
-from cmalight.rules import paper
+from cmalight.optim.stalls import warn_if_stalled
+from cmalight.optim.window import Window
+from cmalight.parallel.ranks import ranks_for
 
 if TYPE_CHECKING:
-    from cmalight.optim.base import EpochOptimizer
+    from cmalight.optim.host import EpochOptimizer
 
 logger = logging.getLogger("cmalight")
-
-# The shares of an epoch after which it is asked whether it can still succeed.
-_CHECKPOINTS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
 
 
 class _State(Enum):
@@ -40,88 +39,128 @@ class _State(Enum):
     CLOSED = "is over: begin another with `with optimizer.epoch(objective) as epoch:`"
 
 
+class _Exit:
+    """What `with` holds until its block is left: while it lives, the block is under way."""
+
+    def __init__(self, epoch: Epoch) -> None:
+        self._epoch = epoch
+
+    def __call__(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._epoch.close(failed=kind is not None)
+
+
+class _ExitOf:
+    """`__exit__` as an object of its own: a block that Ctrl-C left before its exit ran is not taken for open."""
+
+    def __get__(self, epoch: Epoch | None, owner: type) -> Any:
+        return self if epoch is None else epoch.leaving()
+
+    def __call__(
+        self, epoch: Epoch, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """As ExitStack calls it."""
+        epoch.close(failed=kind is not None)
+
+
 class Epoch:
-    """One epoch under control; made by `optimizer.epoch(objective)` and used in a `with` statement."""
+    """One epoch under control; made by `optimizer.epoch(objective)` and used in a `with` statement.
+
+    Attributes:
+        report: What the epoch came to; None before its end, and where it was abandoned.
+        lookout: When to ask whether the epoch can still succeed; for engines.
+        pace: The length of each step to come, and when to judge; for engines.
+    """
 
     report: EpochReport | None
+    __exit__ = _ExitOf()
 
     def __init__(
         self, optimizer: EpochOptimizer, objective: Any, model: nn.Module | None, process_group: Any = None
     ) -> None:
         self.report = None
+        self._block: Callable[[], object] | None = None  # gives None once the `with` block was left
         self._optimizer = optimizer
         self._objective = objective
         self._model = model if model is not None else getattr(objective, "model", None)
         self._ranks = ranks_for(objective, self._model, process_group)
         self._weights = None if self._ranks.alone else GradientWeights(self._ranks, self._model)
         self._state = _State.NEW
-        self._losses = LossSum()
-        self._counts = BatchCounts()
         self._regularisation: list[tuple[float, Tensor]] | None = None
-        self._steps = 0
-        self._skipped: Tensor | int = 0  # on the device: fused steps that GradScaler's found_inf made no steps
-        self._checkpoints: list[float] = []  # in samples; on several ranks in batches
         self._batches_given = 0
-        self._check: Callable[[], Rows] | None = None  # under way
-        self._lower_bound = -math.inf
         self._last_batch: Any = None  # that `batches` gave
-        self._displacement: float | None = None  # ‖w̃ − w^k‖ where an engine has taken it
         self._announced = 0.0  # the samples in all the batches that `batches` gave
-        self._probe: Probe | None = None
-        self._left_in_a_trial = False
+        self._judged: list[tuple[EpochReport, float]] = []  # windows before the one under way, with their samples
 
     def __enter__(self) -> Epoch:
         if self._state is not _State.NEW:
             raise RuntimeError(f"This epoch cannot be entered again: it {self._state.value}")
-        self._zeta, self._known = self._optimizer._begin(self._objective, self._model, self._ranks)
-        self._lrs = self._optimizer._lrs()
-        self._samples = self._optimizer._control["samples"]
-        self._is_first = not self._optimizer._control["epochs"]
-        self._is_regularised = any(map(self._optimizer._weight_decay_of, self._optimizer.param_groups))
-        if self._optimizer._rejects_early():
-            self._checkpoints = [share * self._samples for share in _CHECKPOINTS]
-        self._snapshot = Snapshot(self._optimizer._parameters(), self._model)
-        self._inner = self._optimizer._inner_state()
-        self._optimizer._to_training_point()
+        optimizer, control = self._optimizer, self._optimizer.control
+        optimizer.require_no_epoch()
+        rule = optimizer.rule()
+        begun = control.begin(self._objective, self._model, self._ranks, rule)
+        self._begun = begun
+        self._judge = Judge(control, rule, self._objective, self._ranks, begun)
+        is_active = rule.rejects_early and not begun.negative_loss_seen
+        self.lookout = Lookout(self._judge, self._ranks, samples=begun.samples, is_active=is_active)
+        self.pace = Pace(control, rule, optimizer.budget, begun, shares_ranks=not self._ranks.alone)
+        self._is_regularised = any(map(optimizer.steps.weight_decay_of, optimizer.param_groups))
+        self._open_window()
         self._state = _State.OPEN
-        self._optimizer._epoch = self  # last, so that an epoch that could not begin is not in the way of another
+        optimizer.epoch_under_way = self  # last, so that an epoch that could not begin is not in the way of another
         return self
+
+    def _open_window(self) -> None:
+        steps = self._optimizer.steps
+        self.window = Window(self._optimizer.control.parameters(), self._model, steps)
+        self._judge.open(self.window)
+        self.pace.plan()
+        steps.to_training_point()
 
     def observe(self, loss: Tensor | float, count: float) -> None:
         """Take the mean loss of a batch, at the weights as they are now, and its size; waits for nothing.
 
         Several observations before one `step()` are gradient accumulation: together they are one batch.
+
+        Args:
+            loss: The mean loss of the batch, a scalar.
+            count: The samples behind that mean.
+
+        Raises:
+            ValueError: If the loss is no real scalar, or the count not positive.
+            RuntimeError: If the epoch is not under way.
         """
         if self._state is not _State.OPEN:
             if self._state is _State.REJECTED:
                 return
             self._require_open("observe()")
         count = _as_count(count)
-        self._losses.add(loss, count)
+        window = self.window
+        window.losses.add(loss, count)
         if self._is_regularised:
             self._add_regularisation(count)
-        self._counts.add(count, None if self._weights is None else self._weights.observed(loss, count, self._counts))
+        worth = None if self._weights is None else self._weights.observed(loss, count, window.counts)
+        window.counts.add(count, worth)
 
     def _add_regularisation(self, count: float) -> None:
         if self._regularisation is None:
-            self._regularisation = self._optimizer._regularisation_terms()
+            self._regularisation = self._optimizer.control.regularisation_terms()
         for weight, squared_norm in self._regularisation:
-            self._losses.add_term(squared_norm, weight * count)
+            self.window.losses.add_term(squared_norm, weight * count)
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         """The batches of `loader`, ending early once the epoch is certain to be rejected.
 
-        An optimizer that looks for its first step size is given the first batches several times.
+        Args:
+            loader: Anything that can be iterated once.
+
+        Yields:
+            Its batches.
         """
         iterator = iter(loader)
         self.expect(loader)
-        first: list[Any] = []
-        if self._state is _State.OPEN and self._weights is None and self._optimizer._wants_probe():
-            first = first_batches(iterator)
-            yield from self._probed(first, loader)
-            if self._has_ended():
-                return
-        for batch in itertools.chain(first, iterator):
+        for batch in iterator:
             self.announce(batch)
             yield batch
             if self._state is not _State.OPEN:
@@ -133,17 +172,19 @@ class Epoch:
     # What `batches` does, step by step, for a loop that is somebody else's: Lightning's.
 
     def expect(self, loader: Iterable[Any]) -> None:
-        """Before the first batch several ranks settle how much is to come, and when to ask whether the epoch is lost.
+        """Before the first batch: how much is to come, which several ranks settle among themselves.
 
-        They ask after the same batch, and not after one that only some of them have: else somebody would wait.
+        Raises:
+            RuntimeError: If the ranks have different numbers of batches, and nothing that makes up for it.
         """
+        if self._state is not _State.OPEN:
+            return  # the first batch will be refused
         if self._weights is None:
+            self.pace.expect(_length_of(loader))
             return
         coming = self._weights.begin(loader)
-        self._samples = max(self._samples, coming.samples or 0.0)
-        known = self._checkpoints and (coming.samples is not None or not self._is_first)
-        moments = [math.ceil(share * coming.batches) for share in _CHECKPOINTS] if known else []
-        self._checkpoints = sorted({float(moment) for moment in moments if moment < coming.batches})
+        self.lookout.expect(coming.batches, coming.samples, is_first=not self._begun.epochs)
+        self.pace.expect(coming.batches or None)
 
     def announce(self, batch: Any) -> None:
         """The batch that comes next."""
@@ -152,276 +193,218 @@ class Epoch:
         if self._weights is not None:
             self._weights.announce(batch)
         self._last_batch = batch
-        if self._is_first:
+        if not self._begun.epochs:
             self._announced += batch_size(batch) or 0.0
         self._batches_given += 1
 
     def is_lost(self) -> bool:
         """After a step: whether the epoch is certain to be rejected, so that the rest of its batches can go.
 
-        Not asked between the parts of an accumulated gradient, which would be left over for the next epoch. Several
-        ranks hear the answer to a check a batch later, so that they need not wait for each other.
+        Not asked between the parts of an accumulated gradient, which would be left over for the next epoch.
         """
         if self._state is not _State.OPEN:
             return self._state is _State.REJECTED
-        if self._counts.pending:
+        counts = self.window.counts
+        if counts.pending:
             return False
-        if self._check is not None and self._cannot_succeed(self._check()):
-            return True
-        self._check = None
-        if not (self._checkpoints and self._progress() >= self._checkpoints[0]):
+        progress = counts.total if self._weights is None else self._batches_given
+        # In the first epoch N is the objective's: comparable only with counts that are plain batch sizes.
+        is_comparable = bool(self._begun.epochs) or counts.total == self._announced
+        if not self.lookout.sees_it_lost(self.window, progress=progress, is_comparable=is_comparable):
             return False
-        self._checkpoints = [checkpoint for checkpoint in self._checkpoints if self._progress() < checkpoint]
-        self._check = self._ranks.begin_gather(
-            self._counts.total, self._counts_agree_with_the_objective(), *self._losses.value_and_lowest()
-        )
-        return self._weights is None and self.is_lost()
-
-    def _progress(self) -> float:
-        return self._counts.total if self._weights is None else self._batches_given
-
-    def _probed(self, first: list[Any], loader: object) -> Iterator[Any]:
-        """The batches of the trials; whatever a trial changed is as before when the next one begins."""
-        if not first:
-            return
-        randomness = [(source, source.get()) for source in sources(self._model, loader)]
-        usual = self._optimizer._usual_lr()
-        self._probe = probe = Probe(first, zeta=self._zeta, f_0=self._known.f_0, usual=usual)
-        while probe.zeta is not None:
-            self._optimizer._scale_lr_to(probe.zeta)
-            probe.begin_trial()
-            self._counts = probe.counts
-            for batch in probe.trial():
-                self._losses = probe.losses
-                self._last_batch = batch
-                yield batch
-                if self._probe is not probe:  # abandoned
-                    return
-            probe.end_trial()
-            self._go_back()
-            self._optimizer._to_training_point()
-            self._optimizer._drop_gradients()  # of a window of accumulation that the trial cut in half
-            for source, state in randomness:
-                source.put(state)
-        self._end_probe(probe.choice())
-        self._optimizer._to_training_point()
-
-    def _end_probe(self, zeta: float | None) -> None:
-        """Begin the epoch itself, as if nothing had been tried; None leaves the step size and the search for later."""
-        self._probe = None
-        self._go_back()
-        self._optimizer._scale_lr_to(self._zeta if zeta is None else zeta)
-        if zeta is not None:
-            self._zeta = zeta
-            self._lrs = self._optimizer._lrs()
-            self._optimizer._control.update({"probed": 1, "zeta_0": zeta})
-        self._losses, self._counts = LossSum(), BatchCounts()
-        self._regularisation = None
-        self._steps, self._skipped = 0, 0
+        self._state = _State.REJECTED
+        return True
 
     def abandon(self) -> None:
-        """Go back to w^k; the rest of the bracket runs no control and `report` stays None."""
+        """Go back to w^k; the rest of the bracket runs no control and `report` stays None.
+
+        In an epoch that was long enough to be judged on the way, w^k is where it was last judged.
+        """
         if self._state is not _State.REJECTED:
             self._require_open("abandon()")
-        if self._probe is not None:
-            self._end_probe(None)
-        self._go_back()
+        self.window.go_back()
         self._state = _State.ABANDONED
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self, *, failed: bool) -> None:
+        """What leaving the `with` block does: without an error the rule decides."""
         state, self._state = self._state, _State.CLOSED
+        control = self._optimizer.control
         lr_changed = False
         try:
-            if self._probe is not None:  # the loop was left in the middle of a trial
-                self._left_in_a_trial = kind is None
-                self._end_probe(self._probe.choice() if kind is None else None)
-            lr_changed = kind is None and self._optimizer._lrs() != self._lrs
-            if kind is None and state is not _State.ABANDONED:
+            lr_changed = not failed and self.pace.somebody_else_set_lr()
+            if not failed and state is not _State.ABANDONED:
                 self._conclude(early=state is _State.REJECTED)
         finally:
-            f_current = self._known.f_current if state is _State.ABANDONED else None
             if self._weights is not None:
                 self._weights.end()
-            self._optimizer._end(self._model, f_current=f_current, decided=self.report is not None)
-            del self._snapshot, self._inner
+            if state is _State.ABANDONED:
+                f_current = self._judge.f_current
+                control.update(
+                    f_current=math.inf if f_current is None else f_current, sample_current=self._judge.sample_current
+                )
+            control.update(factor=self.pace.factor)
+            control.end(self._model)
+            self._optimizer.epoch_under_way = None
+            del self.window
         if lr_changed:
-            self._optimizer._warn_about_lr("was changed inside an epoch", stacklevel=3)
-        self._optimizer._warn_if_stalled()
+            control.warn_about_lr("was changed inside an epoch", stacklevel=4)
+        warn_if_stalled(self._optimizer)
+
+    def leaving(self) -> _Exit:
+        """What ends the epoch; `with` takes it when its block begins, and holds it as long as that is under way."""
+        leaving = _Exit(self)
+        self._block = weakref.ref(leaving)
+        return leaving
+
+    @property
+    def is_in_the_way(self) -> bool:
+        """Whether another epoch may not begin, because the block of this one was not left yet."""
+        return self._state is not _State.CLOSED and (self._block is None or self._block() is not None)
+
+    def recover(self) -> None:
+        """Of a block that was left before its exit ran to its end, as Ctrl-C may do: as if it had been abandoned."""
+        if hasattr(self, "window"):
+            self.window.go_back()
+        if self._weights is not None:
+            self._weights.end()
+        self._state = _State.CLOSED
+        self._optimizer.control.update(factor=self.pace.factor)
+        self._optimizer.control.end(self._model)
+        self._optimizer.epoch_under_way = None
 
     def _conclude(self, *, early: bool) -> None:
-        try:
-            if early:
-                samples, (inner, decision) = self._counts.total, self._early_decision()
-            else:
-                self._optimizer._to_judged_point()
-                totals = self._totals()
-                samples, (inner, decision) = totals.samples, self._decision(totals)
-            if decision.alpha:
-                self._snapshot.move(decision.alpha / self._zeta)  # line 20
-            else:
-                self._go_back()
-        except BaseException:
-            # An evaluation that fails or is interrupted must not leave the weights at a trial point.
-            self._go_back()
-            raise
-        self.report = self._optimizer._commit(inner, decision, samples=samples)
+        if early:
+            report = self._judge.conclude_early(self.window, self.lookout.lower_bound)
+            self._finish(report, self.window.counts.total)
+        elif self._judged and not self.window.counts.total:  # the last batch ended a window
+            last, samples = self._judged.pop()
+            self._finish(last, samples)
+        else:
+            self._finish(*self._conclude_window())
 
-    def _go_back(self) -> None:
-        """To w^k, in everything."""
-        self._snapshot.move(0.0)
-        if self._inner is not None:
-            self._inner.restore()
+    def _conclude_window(self) -> tuple[EpochReport, float]:
+        try:
+            self._optimizer.steps.to_judged_point()
+            totals = self._totals()
+            self._refuse_strange_steps(totals)
+        except BaseException:
+            self.window.go_back()
+            raise
+        return self._judge.conclude(self.window, totals, share=self.pace.share()), totals.samples
+
+    def _finish(self, report: EpochReport, samples: float) -> None:
+        """One report for all windows: the last one's, with the whole epoch's loss, step sizes and evaluations."""
+        windows = [*self._judged, (report, samples)]
+        total = sum(count for _, count in windows)
+        if len(windows) > 1:
+            report = replace(
+                report,
+                lr=windows[0][0].lr,
+                alpha=max((one for one, _ in windows), key=lambda one: one.outcome.keeps).alpha,
+                f_tilde=sum(one.f_tilde * count for one, count in windows) / total,
+            )
+        moved = any(one.outcome.keeps for one, _ in windows)
+        self.report = report
+        self._optimizer.control.count(moved=moved, steps=self.pace.steps, samples=total)
 
     def _totals(self) -> Totals:
+        window = self.window
         own = Totals(
-            loss=self._losses.value(),
-            samples=self._counts.total,
-            nominal=self._counts.nominal,
-            steps=self._steps - int(self._skipped),
-            displacement=self._displacement_norm(),
+            loss=window.losses.value(),
+            samples=window.counts.total,
+            nominal=window.counts.nominal,
+            steps=window.steps_taken - int(window.skipped),
+            displacement=window.displacement_norm(),
         )
         totals = own if self._weights is None else self._weights.agreed(own)
-        if not totals.samples and not self._left_in_a_trial:
+        if not totals.samples:
             raise RuntimeError(
                 "The epoch saw no batch: call epoch.observe(loss, len(target)) for each batch, "
                 "and check that the loader is not empty"
             )
         return totals
 
-    def _decision(self, totals: Totals) -> tuple[paper.InnerCycle, paper.Decision]:
-        if not totals.samples:
-            logger.warning("The epoch was left while step sizes were tried: it says nothing, and the weights stay.")
-            return paper.InnerCycle(self._zeta, math.nan, 0.0, math.nan), paper.no_step(self._known)
-        inner = paper.InnerCycle(  # line 5
-            zeta=self._zeta,
-            f_tilde=_finite_or_inf(totals.loss / totals.samples),
-            direction_norm=totals.displacement / self._zeta,
-            batches=totals.samples / totals.nominal,
-        )
-        if not totals.steps:
-            if totals.displacement > 0.0 and not self._steps:
-                raise RuntimeError(
-                    f"The weights moved in this epoch, but not by step() of {type(self._optimizer).__name__}: call its "
-                    "step(), not that of another optimizer or of the one inside it. The epoch was undone."
-                )
-            logger.warning("No step() was taken in this epoch, so it says nothing: lr and weights stay as they are.")
-            return inner, paper.no_step(self._known)
-        return inner, self._optimizer._decide(inner, self._known, self)
+    def _refuse_strange_steps(self, totals: Totals) -> None:
+        if totals.steps:
+            return
+        if totals.displacement > 0.0 and not self.window.steps_taken:
+            raise RuntimeError(
+                f"The weights moved in this epoch, but not by step() of {type(self._optimizer).__name__}: call its "
+                "step(), not that of another optimizer or of the one inside it. The epoch was undone."
+            )
+        logger.warning("No step() was taken in this epoch, so it says nothing: lr and weights stay as they are.")
 
-    def _displacement_norm(self) -> float:
-        return self._snapshot.displacement_norm() if self._displacement is None else self._displacement
+    # What the optimizer tells of its steps.
 
-    def _f_start(self) -> float:
-        """f(w^k): what is known of it, or an evaluation."""
-        if self._known.f_current is not None:
-            return self._known.f_current
-        return self._f_at(0.0)
-
-    def _f_at(self, alpha: float) -> float:
-        """f(w^k + alpha d), evaluated; the weights stay there."""
-        if alpha != self._zeta:
-            self._snapshot.set_aside()
-        self._snapshot.move(alpha / self._zeta)
-        return self._optimizer._evaluate(self._objective, self._ranks)
-
-    def _counts_agree_with_the_objective(self) -> bool:
-        """In the first epoch N is the objective's: comparable only with counts that are plain batch sizes."""
-        return not self._is_first or self._counts.total == self._announced
-
-    def _doubtful_above(self) -> float:
-        """For such an engine: what the mean so far has to exceed for the epoch to be possibly lost."""
-        return self._optimizer._rule().doubtful_above(self._known) if self._checkpoints else math.inf
-
-    def _progressed(
-        self, *, total: float, lowest: float, samples: float, nominal: float, steps: int, displacement: float
-    ) -> bool:
-        """For an engine that runs many batches in one call: what `observe` and `step` would have led to by now.
-
-        The engine comes back after every batch after which the epoch may be lost. True if it is; the weights must
-        be where the steps led.
-        """
-        self._checkpoints = [c for c in self._checkpoints if c > samples - nominal]  # those before gave no doubt
-        self._losses = Gathered(total, lowest)
-        self._counts.total, self._counts.nominal = samples, nominal
-        self._announced = samples
-        self._steps = steps
-        self._displacement = displacement
-        return self.is_lost()
-
-    def _cannot_succeed(self, rows: Rows) -> bool:
-        """Losses are not negative, so the sum so far bounds f̃ from below: does it already rule out success?
-
-        Asked a few times in an epoch, while the number of samples still to come is known.
-        """
-        if not (sum(row[0] for row in rows) < self._samples and all(row[1] for row in rows)):
-            return False
-        if min(row[3] for row in rows) < 0.0:
-            self._optimizer._stop_rejecting_early()
-            self._checkpoints.clear()
-            return False
-        self._lower_bound = sum(row[2] for row in rows) / self._samples
-        if not math.isfinite(self._lower_bound):
-            self._state = _State.REJECTED
-            return True
-        if not self._optimizer._rule().is_lost(self._lower_bound, self._known, self._f_start_in_mid_epoch):
-            return False
-        self._state = _State.REJECTED
-        return True
-
-    def _f_start_in_mid_epoch(self) -> float:
-        """f(w^k), evaluated at most once in an epoch: if it does not settle the matter, the epoch goes on unchecked."""
-        self._checkpoints.clear()
-        try:
-            f_start = self._f_start()
-        finally:
-            self._snapshot.move(1.0)
-            self._snapshot.release_tentative()
-        self._known = paper.Known(self._known.f_0, self._known.phi, f_start)
-        return f_start
-
-    def _early_decision(self) -> tuple[paper.InnerCycle, paper.Decision]:
-        inner = paper.InnerCycle(self._zeta, _finite_or_inf(self._lower_bound), math.nan, math.nan)
-        return inner, self._optimizer._rule().decide_early(inner, self._known)
-
-    def _take_step(self, found_inf: Tensor | None) -> float | None:
-        """What `step()` asks: n_p/n̄ of the batch it is about to use; after an early rejection None, for no step."""
+    def begins_step(self, found_inf: Tensor | None) -> float | None:
+        """n_p/n̄ of the batch that a step is about to use; None for no step, after an early rejection."""
         if self._state is _State.REJECTED:
             return None
-        if self._state is _State.OPEN and self._optimizer._cannot_move():
+        if self._state is _State.OPEN and self._optimizer.cannot_move():
             return 1.0  # torch.distributed.checkpoint calls step() with lr=0 to make an optimizer build its state
         self._require_open("step()")
         self._regularisation = None
-        self._steps += 1
+        window = self.window
+        window.snapshot.cover(self._optimizer.param_groups)
+        window.steps_taken += 1
         if found_inf is not None:
-            self._skipped = self._skipped + (found_inf > 0)
-        scale = self._counts.take()
+            window.skipped = window.skipped + (found_inf > 0)
+        scale = window.counts.take()
         if self._weights is not None:
             self._weights.stepped(scale)
+        self.pace.begins_step(self._batches_given)
         return scale
 
-    def _observe_closure(self, closure: Callable[[], Any]) -> Any:
+    def ended_step(self) -> None:
+        """A long epoch is judged now and then."""
+        if self._state is _State.OPEN and self.pace.is_time_to_judge():
+            self.judge_now()
+
+    def judge_now(self) -> None:
+        """Judge what was done since the last time, and go on from where that leads."""
+        self._judged.append(self._conclude_window())
+        del self.window  # before the next one is made: so never more than one copy of the weights is held
+        self._open_window()
+
+    def observe_closure(self, closure: Callable[[], Any]) -> Any:
         """The closure's loss is one observation, unless the closure made its own."""
-        before = self._counts.observations
+        before = self.window.counts.observations
         loss = closure()
-        if loss is not None and self._counts.observations == before:
-            self.observe(loss, batch_size(self._last_batch) or self._counts.nominal)
+        if loss is not None and self.window.counts.observations == before:
+            self.observe(loss, batch_size(self._last_batch) or self.window.counts.nominal)
         return loss
 
-    def _is_waiting(self) -> bool:
-        """Nothing was observed since the last step."""
+    def gradients_cleared(self) -> None:
+        """By `zero_grad`."""
+        self.window.counts.cut()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether steps are taken."""
         return self._state is _State.OPEN
 
-    def _gradients_cleared(self) -> None:
-        self._counts.cut()
+    def progressed(self, samples: float) -> bool:
+        """For an engine that runs many batches in one call, after `window.was_run`: whether the epoch is lost.
 
-    def _has_ended(self) -> bool:
-        return self._state is not _State.OPEN
+        Args:
+            samples: The epoch's so far; before the last of its batches there was no doubt.
+        """
+        self.lookout.passed(samples - self.window.counts.nominal)
+        self._announced = self.window.counts.total
+        return self.is_lost()
 
     def _require_open(self, call: str) -> None:
         if self._state is not _State.OPEN:
             raise RuntimeError(f"{call} was called for an epoch that {self._state.value}")
+
+
+def _length_of(loader: Any) -> int | None:
+    if isinstance(getattr(loader, "dataset", None), IterableDataset):
+        return None  # its length is a guess
+    try:
+        return len(loader) or None
+    except TypeError:
+        return None
 
 
 def _exhaust_sampler(loader: object, iterator: Any) -> None:
@@ -446,7 +429,3 @@ def _as_count(count: Any) -> float:
     if not 0.0 < value < math.inf:
         raise ValueError(f"Invalid count value: {value}; expected the number of samples behind the mean loss")
     return value
-
-
-def _finite_or_inf(value: float) -> float:
-    return value if math.isfinite(value) else math.inf

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from torch import nn
 from torch.optim.optimizer import ParamsT
 
 from cmalight.optim.arguments import check_fraction, check_lr, check_not_negative
-from cmalight.optim.base import UNKNOWN, EpochOptimizer
 from cmalight.optim.epoch import Epoch
-from cmalight.rules import paper
+from cmalight.optim.host import EpochOptimizer
+from cmalight.rules.baselines import DecayRule
 
 
 class IG(EpochOptimizer):
@@ -21,16 +19,21 @@ class IG(EpochOptimizer):
     `report.phi` is the least of f(w⁰) and the epochs' losses, or NaN where no objective was given.
 
     Args:
-        params: parameters or parameter groups; groups may differ in `lr` and `weight_decay`.
-        lr: the first step size.
+        params: Parameters or parameter groups; groups may differ in `lr` and `weight_decay`.
+        lr: The first step size.
         decay: ε, by which the step size decays.
-        weight_decay: adds (weight_decay/2) ‖w‖² to the objective.
-        foreach, fused: as in torch.optim.SGD.
-        maximize: refused; negate the loss instead.
+        weight_decay: Adds (weight_decay/2) ‖w‖² to the objective.
+        foreach: As in torch.optim.SGD.
+        fused: As in torch.optim.SGD.
+        maximize: Refused; negate the loss instead.
+
+    Raises:
+        ValueError: If a setting is out of its range.
     """
 
     _shared: ClassVar[tuple[str, ...]] = ("decay",)
-    _owns_lr: ClassVar[bool] = False
+    owns_lr: ClassVar[bool] = False
+    needs_objective: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -61,9 +64,6 @@ class IG(EpochOptimizer):
             self._require_objective(objective)
         return Epoch(self, objective, model, process_group)
 
-    def _decide(self, inner: paper.InnerCycle, known: paper.Known, _: Epoch) -> paper.Decision:
-        decision = paper.ig(inner, known, decay=self._control["decay"])
-        return decision if known.f_0 != UNKNOWN else replace(decision, phi=math.nan)
-
-    def _warn_if_stalled(self) -> None:
-        """Its step size goes to zero by design."""
+    def rule(self) -> DecayRule:
+        """Every epoch stands."""
+        return DecayRule(self.param_groups[0]["decay"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cmalight.rules.paper import Outcome
+from cmalight.rules.outcome import Outcome
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,6 @@
-"""CMALight, CMA and IG as decisions on plain floats: what an epoch's figures lead to.
+"""CMALight's own rule, lines 6 to 22 of the listing in docs/algorithm.md, with the light or the certified search.
 
-The line numbers in the comments are those of the listing in docs/algorithm.md. Symbols:
-
-    zeta            ζ^k, the step size of the epoch: the largest `lr` of the parameter groups
-    f_tilde         f̃, the mean of the losses the epoch saw, each at the weights of its moment
-    direction_norm  ‖d‖ with d = (w̃ − w^k)/ζ, in the paper's sum units
-    batches         K = N/n̄, the (fractional) number of batches
-    f_0             f(w⁰)
-    phi             φ^k, the value an epoch has to beat
-    alpha           α, how far to go along d: w^{k+1} = w^k + α d
-
-Function values are means per sample, so a decrease the paper states for the sum f is divided by K.
-Every test is written so that NaN fails it; callers turn a non-finite function value into +inf.
+The line numbers in the comments are those of the listing; the symbols are explained in rule.py.
 """
 
 from __future__ import annotations
@@ -19,39 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypedDict
 
-
-class Outcome(Enum):
-    """How an epoch ended: one member per exit of the listing."""
-
-    ACCEPTED = (7, "accepted: the loss fell enough")
-    SMALL_DIRECTION_KEPT = (10, "direction small: point kept, step size shrunk")
-    SMALL_DIRECTION_REJECTED = (10, "direction small: epoch undone, step size shrunk")
-    SEARCH_SHORT = (15, "line search found a small gain: moved, step size shrunk")
-    SEARCH_FAILED_KEPT = (15, "line search found no gain: point kept, step size shrunk")
-    SEARCH_FAILED_REJECTED = (15, "line search found no gain: epoch undone, step size shrunk")
-    REJECTED_EARLY = (15, "rejected before its end: epoch undone, step size shrunk")
-    SEARCH_SUCCEEDED = (17, "line search found a better point: moved")
-    SEARCH_REJECTED = (17, "line search ended above the starting loss: epoch undone, step size shrunk")
-    DIVERGED = (5, "not finite: epoch undone, step size shrunk")
-    NO_STEP = (5, "no step was taken: nothing to judge")
-    UNCONTROLLED = (5, "taken as it came, step size decayed")
-    # The tolerant watchdog's (docs/controlled.md).
-    NEW_BEST = (35, "accepted: lowest loss so far, step size grown")
-    STAGNATED = (36, "accepted: no lower loss for some epochs, step size shrunk")
-    TOLERATED = (37, "accepted: not the lowest loss, but close to it")
-    CERTIFIED = (39, "accepted: the true loss fell, though the epoch's own did not")
-    GROWTH_UNDONE = (42, "larger step size did harm: epoch undone, step size as before")
-    REFUSED = (43, "loss too high: epoch undone, step size shrunk")
-
-    def __init__(self, line: int, text: str) -> None:
-        self.line = line
-        self.text = text
-
-    def __str__(self) -> str:
-        return f"{self.text} (line {self.line})"
+from cmalight.rules import linesearch
+from cmalight.rules.outcome import Outcome
+from cmalight.rules.rule import Decision, Evaluations, InnerCycle, Known, NoMemory, Rule
 
 
 @dataclass(frozen=True)
@@ -63,27 +24,13 @@ class Constants:
     gamma: float
 
 
-@dataclass(frozen=True)
-class InnerCycle:
-    """What the epoch of line 5 gave."""
+class SearchArguments(TypedDict):
+    """What every line search takes beside f."""
 
     zeta: float
-    f_tilde: float
-    direction_norm: float
-    batches: float
-
-    @property
-    def is_finite(self) -> bool:
-        return math.isfinite(self.f_tilde) and math.isfinite(self.direction_norm)
-
-
-@dataclass(frozen=True)
-class Known:
-    """What was known before the epoch; `f_current` is f(w^k) where it is known exactly."""
-
-    f_0: float
-    phi: float
-    f_current: float | None
+    slope: float
+    delta: float
+    max_extrapolations: int
 
 
 class Search(Protocol):
@@ -102,14 +49,69 @@ class Search(Protocol):
 
 
 @dataclass(frozen=True)
-class Decision:
-    """Where to go: w^{k+1} = w^k + α d, ζ^{k+1} = zeta_factor ζ^k, φ^{k+1} = phi."""
+class PaperRule(Rule):
+    """Lines 6 to 22.
 
-    outcome: Outcome
-    alpha: float
-    zeta_factor: float
-    phi: float
-    f_next: float | None  # f(w^{k+1}) where it is known exactly
+    Attributes:
+        constants: θ, τ, γ.
+        delta: δ of the line search.
+        max_extrapolations: How often one search may extend its step.
+        certified: Which of the two searches; the certified one also confirms every point it keeps (line 21).
+        early_rejection: Whether epochs may end early; only under the light search.
+    """
+
+    constants: Constants
+    delta: float
+    max_extrapolations: int
+    certified: bool
+    early_rejection: bool = True
+
+    def decide(self, inner: InnerCycle, known: Known, memory: NoMemory, ask: Evaluations) -> tuple[Decision, NoMemory]:
+        """Lines 6 to 22."""
+
+        def search() -> linesearch.SearchResult:
+            f_start = ask.f_start()
+            arguments = search_arguments(inner, self.constants, self.delta, self.max_extrapolations)
+            if self.certified:
+                return linesearch.edfl_certified(ask.f_at, f_start=f_start, **arguments)
+            return linesearch.edfl_light(ask.f_at, f_start=f_start, f_tilde=inner.f_tilde, **arguments)
+
+        decision = cmalight(inner, known, self.constants, certified=self.certified, search=search)
+        return confirmed(decision, inner, known, self.constants, ask, certified=self.certified), memory
+
+    @property
+    def uses_a_sample(self) -> bool:  # type: ignore[override]
+        """To confirm what it keeps."""
+        return self.certified
+
+    @property
+    def rejects_early(self) -> bool:
+        """A certified search may still succeed where f̃ is high."""
+        return self.early_rejection and not self.certified
+
+    def doubtful_above(self, known: Known) -> float:
+        """Lines 6, 10 and 15 keep nothing above f(w⁰)."""
+        return known.f_0
+
+    def is_lost(self, lower_bound: float, known: Known, f_start: Callable[[], float]) -> bool:
+        """Above f(w⁰) and f(w^k), line 3 of the search gives α̃ = 0, and line 15 goes back."""
+        return lower_bound > known.f_0 and lower_bound > f_start()
+
+    def decide_early(self, inner: InnerCycle, known: Known) -> Decision:
+        """As at the end of the epoch; one whose losses are not finite has diverged."""
+        if known.f_current is None or not math.isfinite(inner.f_tilde):
+            return diverged(known, self.constants)
+        return rejected_early(known.f_current, known, self.constants)
+
+
+def search_arguments(inner: InnerCycle, constants: Constants, delta: float, max_extrapolations: int) -> SearchArguments:
+    """What every line search is told of the epoch."""
+    return {
+        "zeta": inner.zeta,
+        "slope": constants.gamma * inner.direction_norm * inner.direction_norm / inner.batches,
+        "delta": delta,
+        "max_extrapolations": max_extrapolations,
+    }
 
 
 def cmalight(
@@ -126,32 +128,6 @@ def cmalight(
     if certified:
         return after_certified_search(found, inner, known, constants)
     return after_light_search(found, inner, known, constants)
-
-
-def cma(
-    inner: InnerCycle,
-    known: Known,
-    constants: Constants,
-    *,
-    f_start: float,
-    f_end: float,
-    search: Callable[[], Search],
-) -> Decision:
-    """The monotone baseline: the same exits, decided by the true f(w̃) = `f_end` against f(w^k) = `f_start`."""
-    if f_end <= f_start - constants.gamma * inner.zeta / inner.batches:
-        return Decision(Outcome.ACCEPTED, inner.zeta, 1.0, phi=f_end, f_next=f_end)
-    if direction_is_small(inner, constants):
-        decision = after_small_direction(inner, known, constants, f_end=f_end, f_end_is_exact=True)
-    else:
-        decision = _after_search(search(), inner, known, constants, f_end=f_end)
-    # CMA compares with f(w^k) itself, so that is what its φ carries.
-    return replace(decision, phi=f_start if decision.f_next is None else decision.f_next)
-
-
-def ig(inner: InnerCycle, known: Known, *, decay: float) -> Decision:
-    """The plain incremental gradient method: every epoch stands, ζ^{k+1} = (1 − ε) ζ^k."""
-    phi = min(known.phi, inner.f_tilde)
-    return Decision(Outcome.UNCONTROLLED, inner.zeta, 1.0 - decay, phi=phi, f_next=None)
 
 
 def watchdog_accepts(inner: InnerCycle, known: Known, constants: Constants) -> bool:
@@ -185,13 +161,13 @@ def after_small_direction(
 
 def after_light_search(found: Search, inner: InnerCycle, known: Known, constants: Constants) -> Decision:
     """Lines 14 to 18."""
-    return _after_search(found, inner, known, constants, f_end=inner.f_tilde)
+    return after_search(found, inner, known, constants, f_end=inner.f_tilde)
 
 
 def after_certified_search(found: Search, inner: InnerCycle, known: Known, constants: Constants) -> Decision:
     """Lines 14 to 18 where α̃ > 0 is a certified decrease, which the level-set test must not undo."""
     if not found.alpha > 0:
-        return _after_search(found, inner, known, constants, f_end=inner.f_tilde)
+        return after_search(found, inner, known, constants, f_end=inner.f_tilde)
     phi = phi_after_search(found, inner.f_tilde, known)
     if gain_is_small(found, inner, constants):  # line 14
         return Decision(Outcome.SEARCH_SHORT, found.alpha, constants.theta, phi, found.f_hat)  # line 15, α = α̃
@@ -203,7 +179,7 @@ def phi_after_search(found: Search, f_end: float, known: Known) -> float:
     return min(found.f_hat, f_end, known.phi)
 
 
-def _after_search(found: Search, inner: InnerCycle, known: Known, constants: Constants, *, f_end: float) -> Decision:
+def after_search(found: Search, inner: InnerCycle, known: Known, constants: Constants, *, f_end: float) -> Decision:
     phi = phi_after_search(found, f_end, known)  # line 18
     below_start = found.f_hat <= known.f_0
     if gain_is_small(found, inner, constants):  # line 14
@@ -219,14 +195,42 @@ def _after_search(found: Search, inner: InnerCycle, known: Known, constants: Con
     return Decision(Outcome.SEARCH_REJECTED, 0.0, constants.theta, phi, found.f_start)
 
 
+def confirmed(
+    decision: Decision,
+    inner: InnerCycle,
+    known: Known,
+    constants: Constants,
+    ask: Evaluations,
+    *,
+    certified: bool,
+) -> Decision:
+    """Lines 21 and 22: a point that was kept because of f̃ alone must not lie above w⁰.
+
+    f̃ sees no batch after the last step. An epoch of a single batch has f̃ = f(w^k), which says nothing of w̃ at all:
+    there one evaluation tells, also under the light search. Otherwise it is the certified one that asks, a sample.
+    """
+    if decision.alpha != inner.zeta or decision.outcome not in _KEPT_BY_ESTIMATE:
+        return decision
+    if decision.f_next is not None:
+        f_end, bound = decision.f_next, known.f_0
+    elif inner.batches <= 1.0:  # line 21
+        f_end, bound = ask.f_at(inner.zeta), known.f_0
+        decision = replace(decision, f_next=f_end)
+    elif certified:  # line 21
+        f_end, bound = ask.sample_after(), ask.sample_first()
+    else:
+        return decision
+    if f_end <= bound:
+        return decision
+    return Decision(Outcome.UNCONFIRMED, 0.0, constants.theta, known.phi, known.f_current)  # line 22
+
+
+_KEPT_BY_ESTIMATE = (Outcome.ACCEPTED, Outcome.SMALL_DIRECTION_KEPT, Outcome.SEARCH_FAILED_KEPT)
+
+
 def diverged(known: Known, constants: Constants) -> Decision:
     """An epoch that is not finite: back to w^k with a smaller step, φ as it was."""
     return Decision(Outcome.DIVERGED, 0.0, constants.theta, known.phi, known.f_current)
-
-
-def no_step(known: Known) -> Decision:
-    """An epoch in which every step was skipped (GradScaler does that): nothing is concluded from it."""
-    return Decision(Outcome.NO_STEP, 0.0, 1.0, known.phi, known.f_current)
 
 
 def rejected_early(f_current: float, known: Known, constants: Constants) -> Decision:

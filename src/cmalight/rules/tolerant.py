@@ -1,141 +1,145 @@
-"""The tolerant watchdog as decisions on plain floats: a control for inner cycles that are better than a gradient step.
+"""The tolerant rule: a control for steps that are better than a gradient step, which knows its budget.
 
-The line numbers in the comments are those of the listing in docs/controlled.md. Symbols beside those of control.py:
+The line numbers in the comments are those of the listing in docs/controlled.md. It judges windows: epochs, or parts of
+long ones, by the mean loss f_S of a fixed sample of the data where they begin and where they end. Symbols beside those
+of rule.py:
 
-    best       the least f̃ of an accepted epoch; f(w⁰) before there is one
-    tolerance  c: an epoch stands as long as f̃ ≤ c · best; right after a growth less is tolerated
-    patience   P: so many epochs without a new best shrink the step size
-    growth     g: a new best lets the step size grow
-    raised     by which factor ζ grew just before this epoch, which is then the growth's probation
-    ceiling    what ζ may not grow past: to what it shrank when an epoch was last refused
-
-Losses are not negative (Assumption 3 of the paper); where the best one is, nothing above f(w⁰) stands.
+    f_0      f_S(w⁰)
+    low      the least f_S at any end that was kept
+    bought   f_S when the step size last grew; f_0 before it did
+    raised   by which factor ζ grew just before this window, which is then the growth's probation
+    wait     for how many windows the next growth that does harm bars another
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from cmalight.rules.paper import Decision, InnerCycle, Known, Outcome
-
-# c, P and g, as the study in docs/controlled.md chose them.
-DEFAULTS: dict[str, float] = {"tolerance": 1.5, "patience": 2, "growth": 2.0}
-# The growth while every epoch is a new best: the step size is still far below where it belongs.
-RAMP = 3.0
-# What stands right after a growth, as a multiple of the best: a higher loss is the larger step size's doing, and may be
-# that of a plateau, from which no smaller one leads away again. On the ramp nothing above the best stands.
-PROBATION, RAMP_PROBATION = 1.2, 1.0
-# No epoch stands whose f̃ exceeds so many times f(w⁰).
-HIGHEST = 2.0
-# ζ below its ceiling by no more than rounding is at its ceiling.
-_ROUNDING = 1e-9
+from cmalight.rules.outcome import Outcome
+from cmalight.rules.rule import Decision, Evaluations, InnerCycle, Known, Rule
 
 
 @dataclass(frozen=True)
-class Tolerance:
-    """γ, θ, c, P and g."""
+class Settings:
+    """The constants of the rule.
 
-    gamma: float
-    theta: float
-    tolerance: float
-    patience: int
-    growth: float
+    Attributes:
+        growth: g, by which ζ grows; 1 never lets it.
+        price: By which share f_S has to fall since the last growth to pay for the next.
+        tolerance: c; what ends above c · low is undone.
+        theta: θ, by which ζ shrinks then.
+        cap: What ζ does not grow past.
+        decay: The share of the budget over which ζ goes to zero, at its end.
+        warmup: Over how many steps ζ rises to its height, at the start.
+        window: After how many batches a long epoch is judged.
+        patience: Without a budget: so many windows without a new low shrink ζ.
+    """
+
+    growth: float = 2.0
+    price: float = 0.5
+    tolerance: float = 3.0
+    theta: float = 0.5
+    cap: float = 0.1
+    decay: float = 0.4
+    warmup: int = 100
+    window: int = 200
+    patience: int = 8
 
 
 @dataclass(frozen=True)
-class Watch:
+class Remembered:
     """What the rule remembers."""
 
-    best: float
-    epochs_since_best: int = 0
-    refusals: int = 0  # how many epochs in a row were undone by line 43
-    moved: bool = False  # whether an epoch was ever accepted
-    ramping: bool = True  # whether every epoch so far was a new best
+    low: float = math.inf
+    bought: float = math.inf
     raised: float = 1.0
-    ceiling: float = math.inf
-
-    @classmethod
-    def from_start(cls, f_0: float) -> Watch:
-        return cls(best=f_0)
+    wait: int = 1
+    due: int = 0
+    windows_since_low: int = 0
 
 
-def tolerant(
-    inner: InnerCycle,
-    known: Known,
-    watch: Watch,
-    constants: Tolerance,
-    *,
-    f_start: Callable[[], float],
-    f_end: Callable[[], float],
-) -> tuple[Decision, Watch]:
-    """Lines 33 to 43; `f_start` and `f_end` evaluate f(w^k) and f(w̃), each at most once, and hardly ever."""
-    if not inner.is_finite:
-        decision, watch = undone(inner, known, watch, constants)
-        return replace(decision, outcome=Outcome.DIVERGED), watch
-    if inner.f_tilde <= highest_accepted(known, watch, constants):  # line 33
-        return accepted(inner, watch, constants)
-    if inner.f_tilde <= highest_certifiable(known, watch):  # line 38
-        f_certified = f_end()
-        f_current = f_start()
-        if f_certified <= f_current - constants.gamma * inner.zeta / inner.batches:
-            return certified(inner, watch, f_certified)
-        known = replace(known, f_current=f_current)
-    return undone(inner, known, watch, constants)
+@dataclass(frozen=True)
+class TolerantRule(Rule):
+    """Lines 31 to 38 of docs/controlled.md."""
 
+    settings: Settings
 
-def highest_accepted(known: Known, watch: Watch, constants: Tolerance) -> float:
-    """Line 33: f̃ ≤ min{c · best, 2 f(w⁰)}, with a smaller c after a growth."""
-    if watch.best < 0.0:
-        return known.f_0
-    tolerance = constants.tolerance
-    if watch.raised > 1.0:
-        tolerance = min(tolerance, RAMP_PROBATION if watch.ramping else PROBATION)
-    return min(tolerance * watch.best, HIGHEST * known.f_0)
+    Memory = Remembered
+    uses_a_sample = True
+    begins_with_a_pass = False
 
+    def fresh(self, f_0: float) -> Remembered:
+        """Nothing was bought yet."""
+        return Remembered(low=f_0, bought=f_0)
 
-def highest_certifiable(known: Known, watch: Watch) -> float:
-    """Line 38: what f̃ may be at most for the true f to be asked; −inf where it is not asked.
+    def factor(self, share: float | None, steps: int) -> float:
+        """Line 32: a rise at the start, and a line to zero at the end of the budget."""
+        rise = min(1.0, (steps + 1) / self.settings.warmup)
+        return rise if share is None else rise * min(1.0, (1.0 - share) / self.settings.decay)
 
-    It is asked where the losses of the epochs may mislead. At a start that is good already, f̃ exceeds f(w⁰) for every
-    small ζ, because the batches disagree. And an epoch may end at a point far worse than its losses were: whatever
-    starts there is refused, so the second refusal in a row has to be a true one.
-    """
-    return HIGHEST * known.f_0 if watch.refusals or not watch.moved else -math.inf
+    def window(self, memory: Remembered, batches: int | None) -> int | None:  # noqa: ARG002
+        """Line 33: an epoch, or equal parts of a long one."""
+        longest = self.settings.window
+        if batches is None:
+            return longest
+        return None if batches <= longest else math.ceil(batches / math.ceil(batches / longest))
 
+    def after_outside_change(self, memory: Remembered, *, zeta: float) -> Remembered:  # noqa: ARG002
+        """What somebody else set is not on a growth's probation."""
+        return replace(memory, raised=1.0)
 
-def accepted(inner: InnerCycle, watch: Watch, constants: Tolerance) -> tuple[Decision, Watch]:
-    """Lines 34 to 37: w̃ is kept; ζ grows, stays or shrinks."""
-    watch = replace(watch, refusals=0, moved=True, raised=1.0)
-    if inner.f_tilde <= watch.best - constants.gamma * inner.zeta / inner.batches:  # line 34
-        growth = max(RAMP, constants.growth) if watch.ramping and constants.growth > 1.0 else constants.growth
-        factor = min(growth, watch.ceiling / inner.zeta)  # line 35
-        factor = factor if factor > 1.0 + _ROUNDING else 1.0
-        decision = Decision(Outcome.NEW_BEST, inner.zeta, factor, phi=inner.f_tilde, f_next=None)
-        return decision, replace(watch, best=inner.f_tilde, epochs_since_best=0, raised=factor)
-    watch = replace(watch, ramping=False, epochs_since_best=watch.epochs_since_best + 1)
-    if watch.epochs_since_best >= constants.patience:  # line 36
-        decision = Decision(Outcome.STAGNATED, inner.zeta, constants.theta, phi=watch.best, f_next=None)
-        return decision, replace(watch, epochs_since_best=0)
-    return Decision(Outcome.TOLERATED, inner.zeta, 1.0, phi=watch.best, f_next=None), watch  # line 37
+    def decide(
+        self, inner: InnerCycle, known: Known, memory: Remembered, ask: Evaluations
+    ) -> tuple[Decision, Remembered]:
+        """Lines 34 to 38."""
+        memory = replace(memory, due=memory.due - 1)
+        f_after = ask.sample_after() if inner.is_finite else math.inf
+        if not f_after <= self.highest(known, memory) or (memory.raised > 1.0 and not f_after <= ask.sample_before()):
+            return self.undone(inner, known, memory)
+        return self.kept(inner, memory, f_after)
 
+    def highest(self, known: Known, memory: Remembered) -> float:
+        """What may be kept: nothing above w⁰, and nothing far above the lowest."""
+        return min(self.settings.tolerance * memory.low, known.f_0) if memory.low >= 0.0 else known.f_0
 
-def certified(inner: InnerCycle, watch: Watch, f_end: float) -> tuple[Decision, Watch]:
-    """Lines 39 and 40: w̃ is kept, and f̃ is what the next epochs are compared with."""
-    decision = Decision(Outcome.CERTIFIED, inner.zeta, 1.0, phi=inner.f_tilde, f_next=f_end)
-    return decision, replace(watch, best=inner.f_tilde, refusals=0, moved=True, ramping=False)
+    def undone(self, inner: InnerCycle, known: Known, memory: Remembered) -> tuple[Decision, Remembered]:
+        """Lines 34 and 35: back to w^k, in everything."""
+        if memory.raised > 1.0:  # line 34
+            outcome, factor = Outcome.GROWTH_UNDONE, 1.0 / memory.raised
+            memory = replace(memory, raised=1.0, wait=2 * memory.wait, due=2 * memory.wait)
+        else:  # line 35
+            outcome, factor = Outcome.REFUSED, self.settings.theta
+        if not inner.is_finite:
+            outcome = Outcome.DIVERGED
+        return Decision(outcome, 0.0, factor, known.phi, known.f_current), memory
 
+    def kept(self, inner: InnerCycle, memory: Remembered, f_after: float) -> tuple[Decision, Remembered]:
+        """Lines 36 to 38."""
+        settings = self.settings
+        is_low = f_after < memory.low
+        memory = replace(
+            memory,
+            low=min(memory.low, f_after),
+            raised=1.0,
+            windows_since_low=0 if is_low else memory.windows_since_low + 1,
+        )
+        outcome, factor = Outcome.KEPT, 1.0
+        if self.pays(inner, memory, f_after):  # line 36
+            outcome, factor = Outcome.GROWN, min(settings.growth, settings.cap / inner.zeta)
+            memory = replace(memory, raised=factor, bought=f_after)
+        elif inner.share is None and memory.windows_since_low >= settings.patience:  # line 38
+            outcome, factor = Outcome.STAGNATED, settings.theta
+            memory = replace(memory, windows_since_low=0)
+        return Decision(outcome, inner.zeta, factor, memory.low, None), memory
 
-def undone(inner: InnerCycle, known: Known, watch: Watch, constants: Tolerance) -> tuple[Decision, Watch]:
-    """Lines 41 to 43: back to w^k, in everything. Where the epoch was ended early, `f_tilde` is a lower bound."""
-    if watch.raised > 1.0:  # line 42
-        outcome, factor = Outcome.GROWTH_UNDONE, 1.0 / watch.raised
-        watch = replace(watch, ramping=False, raised=1.0)
-    else:  # line 43: grown again, ζ would lead to the edge of what works over and over
-        outcome, factor = Outcome.REFUSED, constants.theta
-        ceiling = min(watch.ceiling, factor * inner.zeta)
-        watch = replace(watch, ramping=False, refusals=watch.refusals + 1, ceiling=ceiling)
-    if not math.isfinite(inner.f_tilde):
-        outcome = Outcome.DIVERGED
-    return Decision(outcome, 0.0, factor, phi=watch.best, f_next=known.f_current), watch
+    def pays(self, inner: InnerCycle, memory: Remembered, f_after: float) -> bool:
+        """Line 36: whether the loss has fallen enough since the last growth, and there is time left to use another."""
+        settings = self.settings
+        return (
+            memory.due <= 0
+            and settings.growth > 1.0
+            and inner.zeta < settings.cap * (1.0 - 1e-9)
+            and f_after <= (1.0 - settings.price) * memory.bought
+            and (inner.share is None or inner.share < 1.0 - settings.decay)
+        )

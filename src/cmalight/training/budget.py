@@ -13,7 +13,8 @@ class Budget:
     the share that its epochs have in the larger budget.
 
     Attributes:
-        epochs: how many are done; 2.5 is the middle of the third.
+        epochs: How many are done; 2.5 is the middle of the third.
+        max_epochs: The end in epochs, if there is one.
     """
 
     def __init__(
@@ -27,17 +28,21 @@ class Budget:
             seconds: gives the seconds of training so far.
         """
         self.epochs = 0.0
-        self._max_epochs = max_epochs
+        self.max_epochs = max_epochs
         self._time_limit = time_limit
         self._seconds = seconds
 
     def share(self) -> float:
         """What is done, from 0 at the start to 1 at the end."""
-        by_epochs = _share(self.epochs, self._max_epochs)
-        by_clock = 0.0 if self._time_limit is None else _share(self._seconds(), self._time_limit)
-        return max(by_epochs, by_clock)
+        by_epochs = _share(self.epochs, self.max_epochs)
+        return max(by_epochs, 0.0 if self.clock_share is None else self.clock_share())
 
     __call__ = share
+
+    @property
+    def clock_share(self) -> Callable[[], float] | None:
+        """Gives what is done by the clock alone; None without a time limit."""
+        return None if self._time_limit is None else lambda: _share(self._seconds(), self._time_limit)
 
 
 def _share(done: float, whole: float | None) -> float:

@@ -15,8 +15,8 @@ from torch.optim import Optimizer
 
 from cmalight.compiled.layout import CannotCompile
 from cmalight.evaluation.shapes import refuse_broadcast
-from cmalight.optim.base import EpochOptimizer
 from cmalight.optim.epoch import Epoch
+from cmalight.optim.host import EpochOptimizer
 from cmalight.optim.report import EpochReport
 from cmalight.optim.tally import LossSum
 from cmalight.training.feed import to_device
@@ -78,7 +78,7 @@ def watched_epoch(
     stopped: StopTraining | CannotCompile | None = None
     with optimizer.epoch(objective, model=problem.model, process_group=False) as epoch:
         try:
-            if inner_cycle is None or optimizer._wants_probe():  # trials of step sizes need the batches one by one
+            if inner_cycle is None:
                 _eager_cycle(problem, optimizer, epoch)
             else:
                 inner_cycle(epoch)

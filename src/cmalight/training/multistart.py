@@ -12,9 +12,8 @@ from torch.optim import Optimizer
 from cmalight.compiled.checks import check
 from cmalight.compiled.layout import CannotCompile
 from cmalight.compiled.several_starts import ManyStartsEngine
-from cmalight.optim import IG
-from cmalight.optim.base import UNKNOWN, EpochOptimizer
 from cmalight.optim.epoch import Epoch
+from cmalight.optim.host import EpochOptimizer
 from cmalight.training.history import History
 from cmalight.training.loop import EpochFigures, largest_lr, plain_figures, watched_figures
 from cmalight.training.run import Run, Settings, own_randomness
@@ -151,7 +150,7 @@ class ManyStarts:
         optimizer = run.optimizer
         if not isinstance(optimizer, EpochOptimizer):
             raise TypeError(f"{type(optimizer).__name__} has no epochs")
-        epoch = optimizer.epoch(None if isinstance(optimizer, IG) else run.objective, model=run.model)
+        epoch = optimizer.epoch(run.objective if optimizer.needs_objective else None, model=run.model)
         return epoch.__enter__()
 
     def _plain_epoch(self) -> None:
@@ -210,8 +209,7 @@ def _check(settings: Settings, model: nn.Module, optimizer: Optimizer, count: in
             raise ValueError(f"{name} is for one start; with starts={count} leave it out")
     if settings.engine == "eager":
         raise ValueError("Several starts at once are compiled: leave out engine='eager'")
-    own = optimizer.param_groups[0]
-    if optimizer.state or own.get("f_0", UNKNOWN) != UNKNOWN:
+    if optimizer.state or (isinstance(optimizer, EpochOptimizer) and optimizer.control.state.epochs):
         raise ValueError("The optimizer has taken steps already, and several starts begin anew: pass a fresh one")
     for name, p in model.named_parameters():
         if not p.requires_grad:

@@ -24,8 +24,8 @@ from cmalight.evaluation.batches import Order
 from cmalight.evaluation.objective import Objective
 from cmalight.evaluation.randomness import randomness_of, sources
 from cmalight.files import check_outputs
-from cmalight.optim import IG
-from cmalight.optim.base import EpochOptimizer
+from cmalight.optim.budget import Budget as EpochBudget
+from cmalight.optim.host import EpochOptimizer
 from cmalight.parallel.ranks import is_distributed, ranks_of
 from cmalight.training.best import Best
 from cmalight.training.budget import Budget
@@ -111,7 +111,7 @@ class Run:
             batch_size=settings.batch_size,
             order=settings.order,
             seed=settings.seed,
-            watched=watched and not isinstance(self.optimizer, IG),
+            watched=getattr(self.optimizer, "needs_objective", False),
             time_limit=settings.rules.time_limit,
         )
         self.validation = None if validation is None else validation_feed(validation, model, loss_fn)
@@ -149,7 +149,11 @@ class Run:
     def tell_budget(self, budget: Budget) -> None:
         """To an optimizer that asks how much of the run is done."""
         self.budget = budget
-        if hasattr(self.optimizer, "budget"):
+        if isinstance(self.optimizer, EpochOptimizer):  # it counts the batches of an epoch by itself
+            self.optimizer.budget = EpochBudget(
+                max_epochs=budget.max_epochs, reported=budget.clock_share, epochs_before=lambda: len(self.history)
+            )
+        elif hasattr(self.optimizer, "budget"):
             self.optimizer.budget = budget
 
     def train(self, epochs: Callable[[], Stop] | None = None) -> Stop:
@@ -270,7 +274,7 @@ class Run:
             return watched_epoch(
                 self._problem,
                 self.optimizer,
-                None if isinstance(self.optimizer, IG) else self.objective,
+                self.objective if self.optimizer.needs_objective else None,
                 None if compiled is None else compiled.inner_cycle,
             )
         return plain_epoch(self._problem, self.optimizer) if compiled is None else compiled.plain_epoch()

@@ -10,7 +10,7 @@ from cmalight.bench.analysis.costs import slices_by_key
 from cmalight.bench.analysis.summaries import UNCONTROLLED
 from cmalight.bench.report.packing import drawn, packed
 from cmalight.bench.report.styles import OUTCOMES, UNKNOWN
-from cmalight.rules.paper import Outcome
+from cmalight.rules.outcome import Outcome
 
 if TYPE_CHECKING:
     import pandas

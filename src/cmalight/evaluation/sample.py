@@ -1,0 +1,112 @@
+"""A fixed small part of the data: its mean loss tells where steps have led, at a fraction of a full pass."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
+
+from cmalight.evaluation.sharing import sizes_of
+
+# All of the data where it is not more than this and small batches can be made into large ones.
+WHOLE = 2048
+# Else about this share of the rows, so that a forward pass over them costs some 2 % of an epoch of steps; not fewer
+# rows than _FEWEST, whose mean would say little, and not more than WHOLE, beyond which it says little more.
+_SHARE = 0.06
+_FEWEST = 256
+_BATCHES_OF_A_STREAM = 8
+_SEED = 0x5A3917
+
+
+class Passes(Protocol):
+    """What a sample needs of an objective."""
+
+    def mean_over(self, batches: Sequence[Any]) -> float:
+        """The mean loss per sample of these batches."""
+
+
+class Sample:
+    """Calling it gives the mean loss of the same few batches, with the same random numbers, every time.
+
+    Attributes:
+        is_whole: Whether the few are all there are, so that it is the objective itself.
+    """
+
+    def __init__(self, objective: Passes, batches: Sequence[Any], is_whole: bool) -> None:
+        self.is_whole = is_whole
+        self._objective = objective
+        self._batches = batches
+
+    def __call__(self) -> float:
+        return self._objective.mean_over(self._batches)
+
+
+def chosen_batches(loader: Iterable[Any], *, may_merge: bool) -> tuple[list[Any], bool]:
+    """The batches of a sample of what `loader` gives, and whether that is all of it.
+
+    Rows are drawn at random, from a seed of their own, where single rows can be had: data may be sorted. Where batches
+    have to be taken as they come, the first ones are.
+    """
+    sizes = sizes_of(loader)
+    if sizes is None:
+        return _first(loader, _BATCHES_OF_A_STREAM), False
+    rows = int(sum(sizes))
+    if may_merge and rows <= WHOLE:
+        return list(loader), True
+    wanted = min(rows, max(min(WHOLE, round(_SHARE * rows)), _FEWEST))
+    if hasattr(loader, "for_evaluation"):  # TensorBatches
+        in_memory: Any = loader
+        return _rows_of(in_memory.tensors, _drawn(rows, wanted), in_memory.batch_size), wanted == rows
+    if _is_plain(loader):
+        return _items_of(loader, _drawn(rows, wanted)), False
+    if isinstance(loader, list | tuple):
+        count = max(1, min(len(loader), round(len(loader) * wanted / rows)))
+        return [loader[number] for number in _drawn(len(loader), count)], count == len(loader)
+    return _first(loader, max(1, round(len(sizes) * wanted / rows))), False
+
+
+def seed_global_generators() -> None:
+    """So that dropout masks, and whatever else is drawn, are the same in every evaluation of a sample."""
+    torch.manual_seed(_SEED)
+    random.seed(_SEED)
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(_SEED)
+
+
+def _first(loader: Iterable[Any], count: int) -> list[Any]:
+    iterator = iter(loader)
+    return list(itertools.islice(iterator, count))
+
+
+def _drawn(population: int, count: int) -> list[int]:
+    generator = torch.Generator().manual_seed(_SEED)
+    drawn: list[int] = torch.randperm(population, generator=generator)[:count].sort().values.tolist()
+    return drawn
+
+
+def _rows_of(tensors: Sequence[torch.Tensor], rows: list[int], size: int) -> list[Any]:
+    chosen = torch.tensor(rows, device=tensors[0].device)
+    parts = (torch.split(t.index_select(0, chosen.to(t.device)), size) for t in tensors)
+    return list(zip(*parts, strict=True))
+
+
+def _is_plain(loader: Iterable[Any]) -> bool:
+    """Whether every item of the data set is one of the loader's samples, and can be had by its number."""
+    return (
+        isinstance(loader, DataLoader)
+        and not isinstance(loader.dataset, IterableDataset)
+        and type(loader.batch_sampler) is BatchSampler
+        and type(loader.sampler) in (RandomSampler, SequentialSampler)
+    )
+
+
+def _items_of(loader: Any, numbers: list[int]) -> list[Any]:
+    size = loader.batch_size
+    cut = [numbers[start : start + size] for start in range(0, len(numbers), size)]
+    return [loader.collate_fn([loader.dataset[number] for number in part]) for part in cut]

@@ -1,0 +1,255 @@
+"""What hosts the bracket: a torch optimizer whose epochs are judged by a rule."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+from torch._compile import _disable_dynamo
+from torch.optim.optimizer import Optimizer, ParamsT
+
+from cmalight.optim import stalls
+from cmalight.optim.arguments import check_lr, check_not_negative, refuse_maximize
+from cmalight.optim.budget import Budget
+from cmalight.optim.control import Control
+from cmalight.optim.epoch import Epoch
+from cmalight.optim.state import UNKNOWN, ControlState, complete
+from cmalight.optim.steps import GradientSteps, Steps
+from cmalight.optim.wrappers import teach_wrappers
+from cmalight.parallel.ranks import ranks_for
+from cmalight.rules.rule import Rule
+
+
+class EpochOptimizer(Optimizer):
+    """A torch optimizer whose epochs are judged; subclasses say by which rule.
+
+    Outside an epoch `step()` is a plain step.
+
+    Attributes:
+        control: What is remembered between epochs.
+        steps: What a step is.
+        budget: How long the run is, as far as the rule wants to know.
+        epoch_under_way: The bracket that is open.
+    """
+
+    control: Control
+    steps: Steps
+    budget: Budget
+    epoch_under_way: Epoch | None
+    # Settings of the whole optimizer, not of a parameter group.
+    _shared: ClassVar[tuple[str, ...]] = ()
+    # Whether lr is the control's, so that a scheduler that raises it undoes what the control decided.
+    owns_lr: ClassVar[bool] = True
+    # Whether there is something to evaluate.
+    needs_objective: ClassVar[bool] = True
+
+    def __init__(self, params: ParamsT, defaults: dict[str, Any], *, maximize: bool = False) -> None:
+        if maximize:
+            refuse_maximize()
+        if defaults["foreach"] and defaults["fused"]:
+            raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+        super().__init__(params, {**defaults, "differentiable": False})
+        self._complete()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._complete()
+
+    def _complete(self) -> None:
+        """Everything that a fresh, a copied and a loaded optimizer need and torch does not carry along."""
+        for group in self.param_groups:
+            for name, value in self.defaults.items():
+                group.setdefault(name, value)
+        self._begin_control(GradientSteps(self))
+
+    def _begin_control(self, steps: Steps) -> None:
+        self.steps = steps
+        self.control = Control(self)
+        self.budget = self.__dict__.get("budget") or Budget()
+        self.epoch_under_way = None
+        complete(self.param_groups[0], ControlState)
+        complete(self.param_groups[0], self.rule().Memory)
+        teach_wrappers()
+
+    @abstractmethod
+    def rule(self) -> Rule:
+        """By what an epoch is judged, with the settings as they are now."""
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """What GradScaler asks: whether step() itself unscales and skips, which torch's fused step alone does."""
+        return all(group["fused"] for group in self.param_groups)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As in torch; not inside an epoch."""
+        if self.epoch_under_way is not None:
+            raise RuntimeError("load_state_dict() was called inside an epoch: leave its `with` block first")
+        if any(group.get("maximize") for group in state_dict["param_groups"]):
+            refuse_maximize()
+        super().load_state_dict(state_dict)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters, as in torch; follow it by `restart(objective)` where it changes the objective."""
+        if getattr(self, "epoch_under_way", None) is not None:
+            raise RuntimeError("add_param_group() was called inside an epoch: leave its `with` block first")
+        if param_group.get("maximize"):
+            refuse_maximize()
+        for name in self._shared:
+            if param_group.get(name, self.defaults[name]) != self.defaults[name]:
+                raise ValueError(f"{name} belongs to the optimizer, not to a parameter group: pass it as a keyword")
+        check_lr(param_group.get("lr", self.defaults["lr"]), zero_allowed=True)
+        check_not_negative("weight_decay", param_group.get("weight_decay", self.defaults["weight_decay"]))
+        super().add_param_group(param_group)
+        if "steps" in self.__dict__:
+            self.steps = GradientSteps(self)  # which looks at every parameter once
+
+    @property
+    def evaluations(self) -> int:
+        """How many full evaluations of the objective have been made so far."""
+        return int(self.control.state.evaluations)
+
+    @property
+    def has_converged(self) -> bool:
+        """Whether the step size has shrunk so far below rounding that no epoch will move the weights any more."""
+        return stalls.has_converged(self)
+
+    def epoch(self, objective: Any, *, model: nn.Module | None = None, process_group: Any = None) -> Epoch:
+        """The bracket for one epoch: `with optimizer.epoch(objective) as epoch:`.
+
+        Args:
+            objective: An `Objective`, or any callable that gives the mean loss per sample at the current weights.
+            model: Whose buffers go back with the weights; by default `objective.model`, where there is one.
+            process_group: The ranks that share the epoch; by default the objective's (docs/distributed.md).
+
+        Returns:
+            The bracket, to be entered once.
+
+        Raises:
+            TypeError: If the objective cannot be called.
+        """
+        self._require_objective(objective)
+        return Epoch(self, objective, model, process_group)
+
+    def restart(self, objective: Any, *, lr: float | None = None) -> None:
+        """Anchor anew at the current weights: f(w⁰), φ, and the step size.
+
+        Args:
+            objective: As in `epoch`.
+            lr: The new step size; by default the one that the run began with.
+
+        Raises:
+            RuntimeError: If it is called inside an epoch.
+            ValueError: If the objective is not finite here.
+        """
+        if self.epoch_under_way is not None:
+            raise RuntimeError(
+                "restart() was called inside an epoch: leave the `with optimizer.epoch(...)` block first"
+            )
+        self._require_objective(objective)
+        if lr is not None:
+            check_lr(lr)
+        self.steps.to_judged_point()
+        control = self.control
+        before, begun_with = control.zeta(), control.state.zeta_0
+        control.scale_lr_to(float(lr) if lr is not None else begun_with if begun_with != UNKNOWN else before)
+        try:
+            control.anchor(objective, ranks_for(objective), self.rule())
+        except BaseException:
+            control.scale_lr_to(before)
+            raise
+
+    def _require_objective(self, objective: Any) -> None:
+        if not callable(objective):
+            raise TypeError(
+                f"{type(self).__name__} needs an objective, for example Objective(model, loss_fn, loader), "
+                f"but got {objective!r}"
+            )
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As in torch."""
+        super().zero_grad(set_to_none)
+        if self.epoch_under_way is not None:
+            self.epoch_under_way.gradients_cleared()
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step on the gradients as they are; inside an epoch a short batch takes a shorter gradient step.
+
+        Args:
+            closure: Computes the loss and its gradients, and returns the loss; it is called once.
+
+        Returns:
+            The closure's loss, or None.
+
+        Raises:
+            RuntimeError: If nothing was observed for this step, inside an epoch.
+        """
+        loss = None
+        if closure is not None:
+            loss = self._run_closure(closure)
+            if loss is None and self._batch_was_left_out():
+                return None
+        scale = self._begin_step()
+        if scale is not None:
+            self.steps.take(scale)
+            self._end_step()
+        return loss
+
+    def _run_closure(self, closure: Callable[[], Any]) -> Any:
+        with torch.enable_grad():
+            return closure() if self.epoch_under_way is None else self.epoch_under_way.observe_closure(closure)
+
+    def _batch_was_left_out(self) -> bool:
+        """A closure without loss and without gradients, as Lightning has where `training_step` returns None."""
+        epoch = self.epoch_under_way
+        return epoch is not None and epoch.is_open and all(p.grad is None for p in self.control.parameters())
+
+    # Bookkeeping in Python is kept out of what torch.compile traces: it would recompile at every step. This is the
+    # decorator of torch's own optimizers; torch.compiler.disable would import the whole compiler with the package.
+
+    def _begin_step(self) -> float | None:
+        if torch.compiler.is_compiling():
+            return self._begin_step_untraced()
+        epoch = self.epoch_under_way
+        return 1.0 if epoch is None else epoch.begins_step(getattr(self, "found_inf", None))
+
+    @_disable_dynamo
+    def _begin_step_untraced(self) -> float | None:
+        return self._begin_step()
+
+    def _end_step(self) -> None:
+        if torch.compiler.is_compiling():
+            self._end_step_untraced()
+        elif self.epoch_under_way is not None:
+            self.epoch_under_way.ended_step()
+
+    @_disable_dynamo
+    def _end_step_untraced(self) -> None:
+        self._end_step()
+
+    # What the bracket asks.
+
+    def require_no_epoch(self) -> None:
+        """One epoch at a time; one whose block Ctrl-C left half-way is tidied up."""
+        epoch = self.epoch_under_way
+        if epoch is None:
+            return
+        if epoch.is_in_the_way:
+            raise RuntimeError("An epoch is under way already: leave its `with` block before you begin another")
+        epoch.recover()
+
+    def cannot_move(self) -> bool:
+        """No group has a step size."""
+        return not any(group["lr"] for group in self.param_groups)
+
+    @property
+    def may_cycle(self) -> bool:
+        """Whether epochs that change nothing are worth a warning."""
+        return False
+
+    def advice_when_stalled(self) -> str:
+        """What to try."""
+        return "Try optimizer.restart(objective, lr=...) with another lr."

@@ -1,0 +1,105 @@
+"""How long the steps of an epoch are, one by one, and after which of them it is judged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cmalight.optim.budget import Budget
+from cmalight.optim.state import ControlState
+from cmalight.rules.rule import Rule
+
+if TYPE_CHECKING:
+    from cmalight.optim.control import Control
+
+
+class Pace:
+    """Of one epoch.
+
+    Args:
+        control: Whose step size it is.
+        rule: Says by what it is multiplied, and when to judge.
+        budget: How long the run is.
+        begun: What was remembered when the epoch began.
+        shares_ranks: Whether several ranks take the steps, which must all judge after the same one.
+
+    Attributes:
+        steps: How many were taken in the epoch.
+        factor: By which the step size is multiplied at the moment.
+    """
+
+    def __init__(
+        self, control: Control, rule: Rule, budget: Budget, begun: ControlState, *, shares_ranks: bool
+    ) -> None:
+        self.steps = 0
+        self._control = control
+        self._rule = rule
+        self._budget = budget
+        self._begun = begun
+        self._needs_length = shares_ranks
+        self._length: int | None = None
+        self._given = 0
+        self._judge_after: int | None = None
+        self.factor = begun.factor
+        self._lrs = control.lrs()
+
+    def expect(self, batches: int | None) -> None:
+        """So many are to come in the epoch."""
+        self._length = batches
+        self.plan()
+
+    def plan(self) -> None:
+        """When to judge next; the end of the epoch needs no plan."""
+        self._lrs = self._control.lrs()
+        length = self._length
+        window = self._rule.window(self._control.memory(self._rule), length)
+        if window is None or (length is None and self._needs_length):
+            self._judge_after = None
+            return
+        after = self.steps + window
+        self._judge_after = None if length is not None and after >= length else after
+
+    def is_time_to_judge(self) -> bool:
+        """After a step."""
+        return self._judge_after is not None and self.steps >= self._judge_after
+
+    @property
+    def steps_to_judgement(self) -> int | None:
+        """For an engine; None where only the end of the epoch is judged."""
+        return None if self._judge_after is None else self._judge_after - self.steps
+
+    def begins_step(self, given: int) -> None:
+        """Sets the step size; `given` batches were given to the loop, this one included."""
+        self._given = given
+        self._set_factor(self._rule.factor(self.share(ahead=0.5), self._begun.steps + self.steps))
+        self.steps += 1
+
+    def factor_ahead(self, number: int) -> float:
+        """For an engine: by what the step size is multiplied in the next step but `number`."""
+        return self._rule.factor(self.share(ahead=number + 0.5), self._begun.steps + self.steps + number)
+
+    def took(self, steps: int) -> None:
+        """For an engine: so many more steps were taken."""
+        if steps:
+            self._set_factor(self.factor_ahead(steps - 1))
+        self.steps += steps
+        self._given = self.steps
+
+    def share(self, *, ahead: float = 0.0) -> float | None:
+        """Of the budget: what is done after the steps so far, and `ahead` more."""
+        if self._length:
+            done = max(self.steps, self._given - 1) if ahead else max(self.steps, self._given)
+            of_epoch = min(1.0, (done + ahead) / self._length)
+        else:
+            of_epoch = 0.0
+        steps = self._begun.steps + self.steps + ahead
+        return self._budget.share(epochs=self._begun.epochs, of_epoch=of_epoch, steps=steps)
+
+    def _set_factor(self, factor: float) -> None:
+        if factor != self.factor:
+            self._control.multiply_lr(factor / self.factor)
+            self.factor = factor
+            self._lrs = self._control.lrs()
+
+    def somebody_else_set_lr(self) -> bool:
+        """Inside the epoch."""
+        return self._control.lrs() != self._lrs

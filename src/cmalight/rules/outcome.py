@@ -1,0 +1,43 @@
+"""How an epoch may end."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Outcome(Enum):
+    """One member per exit of the listings in docs/algorithm.md and docs/controlled.md.
+
+    Attributes:
+        line: The line of the listing.
+        text: What happened, in words.
+        keeps: Whether the epoch's point, or one that a search found on its line, was kept.
+    """
+
+    ACCEPTED = (7, True, "accepted: the loss fell enough")
+    SMALL_DIRECTION_KEPT = (10, True, "direction small: point kept, step size shrunk")
+    SMALL_DIRECTION_REJECTED = (10, False, "direction small: epoch undone, step size shrunk")
+    SEARCH_SHORT = (15, True, "line search found a small gain: moved, step size shrunk")
+    SEARCH_FAILED_KEPT = (15, True, "line search found no gain: point kept, step size shrunk")
+    SEARCH_FAILED_REJECTED = (15, False, "line search found no gain: epoch undone, step size shrunk")
+    REJECTED_EARLY = (15, False, "rejected before its end: epoch undone, step size shrunk")
+    SEARCH_SUCCEEDED = (17, True, "line search found a better point: moved")
+    SEARCH_REJECTED = (17, False, "line search ended above the starting loss: epoch undone, step size shrunk")
+    UNCONFIRMED = (22, False, "ended above the starting loss: epoch undone, step size shrunk")
+    DIVERGED = (5, False, "not finite: epoch undone, step size shrunk")
+    NO_STEP = (5, False, "no step was taken: nothing to judge")
+    UNCONTROLLED = (5, True, "taken as it came, step size decayed")
+    # The tolerant rule's (docs/controlled.md).
+    KEPT = (37, True, "kept")
+    GROWN = (36, True, "kept: the loss fell far enough for a larger step size")
+    STAGNATED = (38, True, "kept: no lower loss for some time, step size shrunk")
+    GROWTH_UNDONE = (34, False, "larger step size did harm: undone, step size as before")
+    REFUSED = (35, False, "ended too high: undone, step size shrunk")
+
+    def __init__(self, line: int, keeps: bool, text: str) -> None:
+        self.line = line
+        self.keeps = keeps
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"{self.text} (line {self.line})"
