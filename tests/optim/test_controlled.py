@@ -215,7 +215,7 @@ def test_the_papers_rule_around_a_gradient_step_is_cmalight(rule):
     """With batches of one size there is no short batch, in which alone the two would differ."""
     model, batches, objective = small_problem(size=20)
     twin, _, twin_objective = small_problem(size=20)
-    optimizer = Controlled(torch.optim.SGD(model.parameters(), lr=2.0), rule=rule, probe=False)
+    optimizer = Controlled(torch.optim.SGD(model.parameters(), lr=2.0), rule=rule)
     cmalight = CMALight(twin.parameters(), lr=2.0, line_search=rule)
     for _ in range(12):
         ours = run_epoch(optimizer, objective, model, batches)
@@ -228,7 +228,7 @@ def test_cmalight_under_the_tolerant_rule_is_controlled_gradient_descent():
     model, batches, objective = small_problem(size=20)
     twin, _, twin_objective = small_problem(size=20)
     optimizer = CMALight(model.parameters(), lr=0.3, theta=0.5, rule="tolerant")
-    other = Controlled(torch.optim.SGD(twin.parameters(), lr=0.3), probe=False)
+    other = Controlled(torch.optim.SGD(twin.parameters(), lr=0.3))
     for _ in range(12):
         assert run_epoch(optimizer, objective, model, batches) == run_epoch(other, twin_objective, twin, batches)
     assert same_state(copied_state(model), copied_state(twin))
@@ -524,7 +524,7 @@ def test_a_trained_start_moves_although_its_epochs_lie_above_it():
     """Noisy data near the solution: f̃ > f(w⁰) for every small ζ."""
     model, batches, objective = nearly_solved(200, 10, offset=0.01)
     f_0 = objective()
-    optimizer = Controlled(torch.optim.SGD(model.parameters(), lr=1e-4), probe=False)
+    optimizer = Controlled(torch.optim.SGD(model.parameters(), lr=1e-4))
     reports = [run_epoch(optimizer, objective, model, batches) for _ in range(30)]
     assert reports[0].f_tilde > f_0
     assert reports[0].outcome is Outcome.TOLERATED

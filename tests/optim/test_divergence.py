@@ -119,7 +119,7 @@ def test_certified_a_tentative_value_that_is_not_finite_fails_the_search(value):
     optimizer = CMALight(model.parameters(), lr=0.1, line_search="certified")
     force_line_search(optimizer, objective)
     report = run_epoch(optimizer, Spoilt(objective, 1, value), model, batches)
-    assert report.outcome is Outcome.SEARCH_FAILED_KEPT  # f̃ itself is below f(w⁰): line 15
+    assert report.outcome is Outcome.UNCONFIRMED  # f̃ is below f(w⁰), but f there is not: line 22
     assert report.next_lr == 0.75 * report.lr
 
 

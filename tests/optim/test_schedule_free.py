@@ -21,7 +21,7 @@ each = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
 
 
 def controlled(model: nn.Module, make=MAKERS["adamw"], **settings) -> Controlled:
-    return Controlled(make(model.parameters()), **{"probe": False, **settings})
+    return Controlled(make(model.parameters()), **settings)
 
 
 def by_hand(base: torch.optim.Optimizer, model: nn.Module, batches) -> None:

@@ -13,7 +13,7 @@ from ..helpers import MSE, copied_state, network, same_state, table
 DATA = table(samples=120)
 MAKERS = {
     "alone": lambda params: schedulefree.AdamWScheduleFree(params, lr=0.05),
-    "controlled": lambda params: Controlled(schedulefree.AdamWScheduleFree(params, lr=0.05), probe=False),
+    "controlled": lambda params: Controlled(schedulefree.AdamWScheduleFree(params, lr=0.05)),
 }
 each = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
 

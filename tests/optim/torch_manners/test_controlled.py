@@ -181,7 +181,7 @@ def test_a_distributed_checkpoint_goes_on_bit_for_bit(tmp_path):
 
 def test_complex_parameters_are_controlled():
     weight = nn.Parameter(torch.tensor([1.0 + 2.0j, -0.5 + 0.3j], dtype=torch.complex128))
-    optimizer = Controlled(torch.optim.Adam([weight], lr=0.1), probe=False)
+    optimizer = Controlled(torch.optim.Adam([weight], lr=0.1))
 
     def loss() -> torch.Tensor:
         return weight.abs().square().mean()
