@@ -16,6 +16,7 @@ from torch import Tensor
 
 from cmalight.evaluation.counting import batch_size
 from cmalight.optim import Epoch, EpochReport
+from cmalight.optim.budget import Budget
 from cmalight.optim.host import EpochOptimizer
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class WatchdogCallback(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._optimizer = _watched_optimizer(trainer)
+        _tell_budget(trainer, self._optimizer)
         self._objective = self._make_objective(trainer, pl_module)
 
     def _make_objective(self, trainer: Trainer, module: LightningModule) -> Callable[[], float] | None:
@@ -181,9 +183,10 @@ class WatchdogCallback(Callback):
         if self._epoch is None:
             return
         epoch, self._epoch, self._batch = self._epoch, None, None
-        epoch.abandon()
+        is_judged = epoch.cut_short()
         epoch.__exit__(None, None, None)
-        logger.warning("The epoch %s, so the weights are back where it began.", why)
+        if not is_judged:
+            logger.warning("The epoch %s, so the weights are back where it began.", why)
 
 
 def _leave_out_the_rest(trainer: Trainer) -> None:
@@ -198,12 +201,33 @@ def _leave_out_the_rest(trainer: Trainer) -> None:
             setattr(counts, name, getattr(counts, name) + left)
 
 
+def _tell_budget(trainer: Trainer, optimizer: EpochOptimizer) -> None:
+    """How long the trainer will train; an optimizer that was told something else keeps to that."""
+    if optimizer.budget != Budget():
+        return
+    epochs, steps = trainer.max_epochs or -1, trainer.max_steps
+    timers = [callback for callback in trainer.callbacks if hasattr(callback, "time_elapsed")]
+    optimizer.budget = Budget(
+        max_epochs=epochs if epochs > 0 else None,
+        max_batches=steps if steps > 0 else None,
+        reported=_share_of(timers[0]) if timers else None,
+        epochs_before=lambda: trainer.current_epoch,
+    )
+
+
+def _share_of(timer: Any) -> Callable[[], float] | None:
+    """What is done of `max_time`, by the callback that Lightning makes for it."""
+    if timer.time_remaining() is None:
+        return None
+    return lambda: timer.time_elapsed() / max(1e-9, timer.time_elapsed() + timer.time_remaining())
+
+
 def _watched_optimizer(trainer: Trainer) -> EpochOptimizer:
     optimizers = trainer.optimizers
     if len(optimizers) != 1 or not isinstance(optimizers[0], EpochOptimizer):
         given = ", ".join(type(optimizer).__name__ for optimizer in optimizers) or "none"
         raise ValueError(
-            f"WatchdogCallback watches the one optimizer that configure_optimizers returns, a CMALight, CMA or IG, "
+            f"WatchdogCallback watches the one optimizer that configure_optimizers returns, one of ours, "
             f"but got {given}; with several optimizers use `with optimizer.epoch(objective)` in the module's own hooks"
         )
     return optimizers[0]

@@ -225,6 +225,20 @@ class Epoch:
         self.window.go_back()
         self._state = _State.ABANDONED
 
+    def cut_short(self) -> bool:
+        """The run ends inside this epoch: what was done is judged where the rule can judge a part, else abandoned.
+
+        Returns:
+            Whether it was judged.
+        """
+        is_judged = self._state is _State.OPEN and self._judge.rule.judges_parts and self.window.counts.total > 0
+        if is_judged:
+            self.judge_now()
+            control = self._optimizer.control
+            control.update(steps=control.state.steps + self.pace.steps)
+        self.abandon()
+        return is_judged
+
     def close(self, *, failed: bool) -> None:
         """What leaving the `with` block does: without an error the rule decides."""
         state, self._state = self._state, _State.CLOSED

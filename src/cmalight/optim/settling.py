@@ -19,7 +19,7 @@ from torch.utils.data import IterableDataset
 from cmalight.evaluation.counting import batch_size
 from cmalight.evaluation.sharing import sizes_of
 from cmalight.optim.tally import BatchCounts
-from cmalight.parallel.ranks import Ranks
+from cmalight.parallel.ranks import Ranks, is_distributed
 
 # Beyond this relative difference of ‖w̃ − w^k‖ the ranks do not train one model.
 _DRIFT = 1e-3
@@ -72,6 +72,7 @@ class GradientWeights:
         sizes = sizes_of(loader)
         rows = self._ranks.gather(_length_of(loader), -1.0 if sizes is None else sum(sizes), _checksum(sizes or ()))
         batches = int(min(row[0] for row in rows))
+        self._refuse_uneven_numbers([int(row[0]) for row in rows])
         if sizes is None or any(row[1] < 0 for row in rows):
             return Beginning(batches, None)
         if any(row != rows[0] for row in rows):
@@ -80,6 +81,18 @@ class GradientWeights:
             self._means = [sum(column) / self._ranks.size for column in zip(*table, strict=True)]
         self._usual = (self._means or sizes or [0.0])[0]
         return Beginning(batches, sum(row[1] for row in rows))
+
+    def _refuse_uneven_numbers(self, batches: list[int]) -> None:
+        """A rank that has more batches than another would wait for it for ever in its backward pass."""
+        mark: Any = getattr(self._model, "_join_config", None)
+        if min(batches) in (0, max(batches)) or self._model is None or not is_distributed(self._model):
+            return
+        if mark is None or not mark.enable:
+            raise RuntimeError(
+                f"The ranks have different numbers of batches, {batches}, so that some would wait for others for ever: "
+                "put the loop into `with Join([model]):`, inside the epoch, or give every rank equally many, as "
+                "DistributedSampler does"
+            )
 
     def announce(self, batch: Any) -> None:
         """The batch that comes next."""

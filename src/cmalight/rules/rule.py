@@ -113,11 +113,13 @@ class Rule(ABC):
     Attributes:
         Memory: A frozen dataclass of plain numbers, with defaults: what the rule remembers from epoch to epoch.
         uses_a_sample: Whether it asks for the mean loss of a sample.
+        judges_parts: Whether a part of an epoch can be judged like a whole one.
         begins_with_a_pass: Whether it needs f(w⁰) itself; otherwise a sample's mean loss stands for it.
     """
 
     Memory: ClassVar[type[Any]] = NoMemory
     uses_a_sample: bool = False
+    judges_parts: ClassVar[bool] = False
     begins_with_a_pass: ClassVar[bool] = True
 
     @abstractmethod

@@ -67,6 +67,7 @@ class TolerantRule(Rule):
 
     Memory = Remembered
     uses_a_sample = True
+    judges_parts = True
     begins_with_a_pass = False
 
     def fresh(self, f_0: float) -> Remembered:

@@ -82,8 +82,11 @@ def watched_epoch(
                 _eager_cycle(problem, optimizer, epoch)
             else:
                 inner_cycle(epoch)
-        except (StopTraining, CannotCompile) as stop:
+        except StopTraining as stop:
             stopped = stop
+            epoch.cut_short()
+        except CannotCompile as reason:
+            stopped = reason
             epoch.abandon()
     if stopped is not None or epoch.report is None:
         raise stopped or RuntimeError("the epoch ended without a report")

@@ -141,7 +141,7 @@ class ManyStarts:
         except StopTraining:
             for epoch in epochs:
                 if epoch is not None:
-                    epoch.abandon()
+                    epoch.cut_short()
                     epoch.__exit__(None, None, None)
             raise
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import logging
 import time
@@ -16,6 +17,7 @@ from torch.optim import Optimizer
 
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.randomness import Source, randomness_of
+from cmalight.optim.host import EpochOptimizer
 from cmalight.sealed import bytes_of, unreadable
 from cmalight.training import checkpoint, content_forms
 from cmalight.training.checkpoint import CheckpointError
@@ -123,8 +125,12 @@ class RunCheckpoints:
         )
 
     def remember_boundary(self) -> None:
-        """What an epoch that is broken off will have changed, weights aside."""
+        """What an epoch that is broken off will have changed; the weights only where it may be judged in parts."""
         self._boundary = self._changing_state()
+        optimizer = self._run.optimizer
+        if isinstance(optimizer, EpochOptimizer) and optimizer.rule().judges_parts:
+            weights = {"model": ModelState.of(self._run.model).to_plain()}
+            self._boundary = copy.deepcopy(self._boundary | weights)
 
     def save_if_due(self) -> None:
         if self._lock is not None:
@@ -138,7 +144,7 @@ class RunCheckpoints:
             self._save(self._changing_state())
 
     def save_boundary(self) -> None:
-        """The state before the epoch that was broken off; its weights are back there already."""
+        """The state before the epoch that was broken off; the weights are back there already, or remembered."""
         self._save(self._boundary)
 
     def _save(self, changing: dict[str, Any]) -> None:
