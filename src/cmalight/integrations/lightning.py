@@ -206,7 +206,7 @@ def _tell_budget(trainer: Trainer, optimizer: EpochOptimizer) -> None:
     if optimizer.budget != Budget():
         return
     epochs, steps = trainer.max_epochs or -1, trainer.max_steps
-    timers = [callback for callback in trainer.callbacks if hasattr(callback, "time_elapsed")]
+    timers = [callback for callback in getattr(trainer, "callbacks", ()) if hasattr(callback, "time_elapsed")]
     optimizer.budget = Budget(
         max_epochs=epochs if epochs > 0 else None,
         max_batches=steps if steps > 0 else None,
