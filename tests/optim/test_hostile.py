@@ -132,7 +132,7 @@ def test_eight_batches_an_epoch_do_not_end_in_a_deadlock(seed):
 
 def parabola_and_root():
     """f₁ = w²/2, f₂ = 12(√(1+w²) − 1), in this order."""
-    model = Scalar(3.0)
+    model = Scalar(6.0)
     which = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
 
     def loss_fn(w: Tensor, which: Tensor) -> Tensor:
