@@ -154,7 +154,7 @@ class Controlled(EpochOptimizer):
         base.param_groups[0].update(own)  # also over what an earlier control may have left there
         self._attach(base)
         if lr is not None:
-            self.control.scale_lr_to(float(lr))
+            self.control.step_sizes.scale_to(float(lr))
 
     def _attach(self, base: Optimizer) -> None:
         """The groups and the state are the base's own objects, so that whoever changes one changes both."""
@@ -257,13 +257,13 @@ class _StepsOfBase:
 
     def take(self, scale: float) -> None:  # noqa: ARG002
         optimizer, base = self._optimizer, self._optimizer.base
-        if optimizer.param_groups[0].get("train_mode") is False and optimizer.cannot_move():
+        if optimizer.param_groups[0].get("train_mode") is False and optimizer.control.step_sizes.are_zero():
             # torch.distributed.checkpoint steps with lr=0 to have the state built; schedule-free bases refuse that.
             optimizer.train()
             base.step()
             optimizer.eval()
             return
-        if optimizer.epoch_under_way is None and not optimizer.cannot_move():
+        if optimizer.epoch_under_way is None and not optimizer.control.step_sizes.are_zero():
             optimizer.control.forget_values()  # some bases change the weights past their version counters
         passed_on = [name for name in ("grad_scale", "found_inf") if hasattr(optimizer, name)]  # GradScaler, fused
         for name in passed_on:

@@ -148,6 +148,16 @@ class Rule(ABC):
         return None
 
     @property
+    def may_cycle(self) -> bool:
+        """Whether epochs that change neither φ nor ζ are worth a warning."""
+        return False
+
+    @property
+    def advice(self) -> str:
+        """What to try once it has stalled."""
+        return "Try optimizer.restart(objective, lr=...) with another lr."
+
+    @property
     def rejects_early(self) -> bool:
         """Whether an epoch may be rejected before its end, by a lower bound of f̃."""
         return False
