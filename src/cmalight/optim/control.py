@@ -120,6 +120,7 @@ class Control:
                 "The objective is not finite at the starting weights, so there is nothing to improve on: "
                 "check the data for NaN and Inf, and the initial weights"
             )
+        self.step_sizes.scale_to(rule.begins_at(self.step_sizes.largest()))
         state = self.state
         fresh = ControlState(
             f_0=f_0,

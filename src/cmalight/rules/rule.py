@@ -126,6 +126,10 @@ class Rule(ABC):
     def decide(self, inner: InnerCycle, known: Known, memory: Any, ask: Evaluations) -> tuple[Decision, Any]:
         """What the steps lead to, and what to remember."""
 
+    def begins_at(self, zeta: float) -> float:
+        """ζ⁰, where somebody has asked for `zeta`."""
+        return zeta
+
     def fresh(self, f_0: float) -> Any:  # noqa: ARG002 - for rules that remember something
         """What is remembered at w⁰."""
         return self.Memory()
