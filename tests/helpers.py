@@ -22,6 +22,23 @@ def run_epoch(optimizer, objective, model, batches, *, loss_fn=MSE, early=False)
     return epoch.report
 
 
+def harmful_epoch(optimizer, objective, model, batches) -> EpochReport:
+    """An epoch whose last step is followed by a leap far away, with ordinary losses before it."""
+    with optimizer.epoch(objective) as epoch:
+        for x, y in batches:
+            optimizer.zero_grad()
+            loss = MSE(model(x), y)
+            loss.backward()
+            epoch.observe(loss, len(y))
+            optimizer.step()
+        with torch.no_grad():
+            for group in optimizer.param_groups:
+                for p in group["params"]:
+                    p.add_(10.0)
+    assert epoch.report is not None
+    return epoch.report
+
+
 def table(samples: int = 100, features: int = 4, *, seed: int = 0, noise: float = 0.0) -> tuple[Tensor, Tensor]:
     """Inputs and the outputs of a random sigmoid teacher."""
     generator = torch.Generator().manual_seed(seed)

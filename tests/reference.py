@@ -75,6 +75,10 @@ class Objective:
     def full(self, w: Tensor) -> float:
         """Evaluate the mean objective over all samples; a non-finite value is +inf."""
         self.evaluations += 1
+        return self.sample(w)
+
+    def sample(self, w: Tensor) -> float:
+        """Return the mean loss of a sample, here all of the data: what a sample costs is not counted."""
         value = self.problem.loss(w) + self.penalty(w)
         return value if math.isfinite(value) else math.inf
 
@@ -205,6 +209,7 @@ def cmalight(
         cycle = inner_cycle(objective, w, lr, batches)  # line 5
         K, zeta, f_tilde, f_0 = cycle.K, cycle.zeta, cycle.f_tilde, cycle.K * f_first
         f_new = None  # f(w^{k+1}) where this epoch evaluates it
+        phi_before, searched = phi, False
         if cycle.diverged:
             decision = Decision(None, 0.0, True)
         elif f_tilde <= min(K * phi - gamma * zeta, f_0):  # line 6
@@ -224,7 +229,13 @@ def cmalight(
                 certified=certified, shrink_on_line_17=shrink_on_line_17,
             )  # lines 14 to 17  # fmt: skip
             phi = min(search.f_hat / K, f_tilde / K, phi)  # line 18
-            f_new = search.f_hat if search.alpha > 0 else f_zeta
+            f_new, searched = (search.f_hat if search.alpha > 0 else f_zeta), search.alpha > 0
+        if decision.alpha == zeta and not searched:  # line 21: so far f_tilde alone speaks for w_tilde
+            if f_new is None and K <= 1:
+                f_new = cycle.f(objective, zeta)
+            f_end = K * objective.sample(cycle.w_tilde) if f_new is None and certified else f_new
+            if f_end is not None and not f_end <= f_0:
+                decision, phi = Decision(22, 0.0, True), phi_before  # line 22
         w = cycle.point(decision.alpha)  # line 20
         lr = theta * lr if decision.shrink else lr
         if decision.alpha > 0:

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch import nn
 from torch.func import functional_call
 
 from cmalight import CMA, IG, CMALight, Objective, Outcome
@@ -19,9 +20,12 @@ LEARNING_RATES = [1e-4, 1e-2, 0.1, 0.5, 2.0, 10.0, 1e3]
 class Twin:
     """One training problem, seen by the optimizer as a model and by the reference as a flat vector."""
 
-    def __init__(self, *, batch_size, reshuffle, seed=0):
+    def __init__(self, *, batch_size, reshuffle, seed=0, hostile=None):
         self.x, self.y = table(SAMPLES, noise=0.3, seed=seed)
         self.model = network(seed=seed)
+        if hostile is not None:
+            self.model = nn.Linear(4, 1).double()
+            self.x[-1] *= hostile
         generator = torch.Generator().manual_seed(seed)
         in_order = torch.arange(SAMPLES)
         self.orders = [
@@ -91,6 +95,25 @@ def test_cmalight_with_a_short_last_batch(lr, reshuffle, line_search):
     twin = Twin(batch_size=16, reshuffle=reshuffle)
     records = reference.cmalight(twin.problem(), twin.flat(), twin.orders, lr=lr, line_search=line_search)
     twin.assert_same(CMALight(twin.model.parameters(), lr=lr, line_search=line_search), records)
+
+
+@pytest.mark.parametrize("line_search", ["light", "certified"])
+@pytest.mark.parametrize("lr", [*LEARNING_RATES, 1e10])
+def test_cmalight_with_a_single_batch(lr, line_search):
+    """Where one evaluation confirms what is kept, under the light search too."""
+    twin = Twin(batch_size=SAMPLES, reshuffle=False)
+    records = reference.cmalight(twin.problem(), twin.flat(), twin.orders, lr=lr, line_search=line_search)
+    twin.assert_same(CMALight(twin.model.parameters(), lr=lr, line_search=line_search), records)
+    assert lr < 10 or 22 in {r.line for r in records}
+
+
+@pytest.mark.parametrize(("hostile", "lr"), [(10.0, 0.1), (10.0, 0.3), (100.0, 3e-3), (100.0, 0.1)])
+def test_certified_cmalight_on_a_row_whose_step_leads_far_away(hostile, lr):
+    """f_tilde does not see where the last steps lead."""
+    twin = Twin(batch_size=10, reshuffle=True, hostile=hostile)
+    records = reference.cmalight(twin.problem(), twin.flat(), twin.orders, lr=lr, line_search="certified")
+    assert 22 in {r.line for r in records}
+    twin.assert_same(CMALight(twin.model.parameters(), lr=lr, line_search="certified"), records)
 
 
 @pytest.mark.parametrize("lr", LEARNING_RATES)

@@ -30,11 +30,11 @@ def trained(epochs: int, *, lr: float = 1e-3, checkpoint=None, model: nn.Module 
 
 
 def test_auto_is_a_controlled_adam():
-    optimizer = make_optimizer("auto", network().parameters(), {"betas": (0.8, 0.99), "patience": 5})
+    optimizer = make_optimizer("auto", network().parameters(), {"betas": (0.8, 0.99), "window": 50})
     assert isinstance(optimizer, Controlled)
     assert isinstance(optimizer.base, torch.optim.Adam)
     assert optimizer.param_groups[0]["betas"] == (0.8, 0.99)
-    assert optimizer.param_groups[0]["patience"] == 5
+    assert optimizer.param_groups[0]["window"] == 50
 
 
 def first_layer_moves(options):
@@ -43,7 +43,7 @@ def first_layer_moves(options):
     model = paper_network("10x50", 6)
     first = next(model.parameters())
     before = first.detach().clone()
-    options = {"lr": 1e-3, "probe": False, **options}
+    options = {"lr": 1e-3, **options}
     fit(model, MSE, (x, x[:, :1]), optimizer="auto", optimizer_options=options, batch_size=16, max_epochs=1)
     return (first.detach() - before).abs().mean().item()
 
@@ -53,10 +53,9 @@ def test_the_first_layer_of_a_deep_sigmoid_network_moves():
     assert first_layer_moves({}) > 5 * first_layer_moves({"eps": 1e-8})
 
 
-def test_without_a_step_size_it_finds_one():
+def test_without_a_step_size_it_has_one():
     optimizer = make_optimizer("auto", network().parameters(), {"lr": None, "foreach": False})
-    assert optimizer.param_groups[0]["lr"] == torch.optim.Adam(network().parameters()).defaults["lr"]
-    assert optimizer.param_groups[0]["probe"]
+    assert 0.0 < optimizer.param_groups[0]["lr"] <= 0.1
     assert optimizer.param_groups[0]["foreach"] is False
 
 
@@ -77,9 +76,9 @@ def test_the_first_step_size_does_not_matter(exponent):
     assert trained(25, lr=10.0**exponent)[1].history[-1].train_loss == pytest.approx(loss, rel=0.5)
 
 
-def test_it_needs_one_full_evaluation_in_a_smooth_run():
+def test_it_needs_no_full_evaluation_in_a_smooth_run():
     _, result = trained(25)
-    assert result.evaluations <= 3
+    assert result.evaluations == 0
     assert result.history[-1].train_loss < 0.2 * result.history[0].train_loss
 
 
@@ -101,10 +100,26 @@ def test_a_checkpoint_knows_the_options_of_adam_inside(tmp_path):
         run(betas=(0.5, 0.99))
 
 
+class Exhausted(Exception):
+    pass
+
+
+class EndsAfter:
+    """A run that is broken off, with its budget as it was."""
+
+    def __init__(self, epochs: int) -> None:
+        self.epochs = epochs
+
+    def on_epoch_end(self, record) -> None:
+        if record.epoch == self.epochs:
+            raise Exhausted
+
+
 def test_a_run_goes_on_from_its_checkpoint_bit_for_bit(tmp_path):
     whole, result = trained(12)
     file = tmp_path / "run.pt"
-    trained(5, checkpoint=file)
+    with pytest.raises(Exhausted):
+        trained(12, checkpoint=file, callbacks=[EndsAfter(5)])
     parts, resumed = trained(12, checkpoint=file)
     assert same_state(copied_state(whole), copied_state(parts))
     assert [(r.lr, r.f_tilde, r.outcome) for r in result.history] == [

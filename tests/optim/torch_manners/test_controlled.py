@@ -10,14 +10,16 @@ from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, se
 from torch.optim import lr_scheduler
 
 from cmalight import Controlled, Objective, Outcome
+from cmalight.optim.state import ControlState, names
+from cmalight.rules.tolerant import Remembered
 
 from .loop import LOSS, assert_same_models, batches, network, run_epoch, through_a_file, train
 
 
 def controlled(model: nn.Module, **options) -> Controlled:
-    settings = {name: options.pop(name) for name in ("rule", "tolerance", "probe") if name in options}
+    settings = {name: options.pop(name) for name in ("rule", "tolerance") if name in options}
     adam = torch.optim.Adam(model.parameters(), **{"lr": 0.05, **options})
-    return Controlled(adam, **{"probe": False, **settings})
+    return Controlled(adam, **{"warmup": 1, **settings})
 
 
 @pytest.mark.parametrize("implementation", [{"foreach": False}, {"foreach": True}, {"fused": True}])
@@ -34,7 +36,7 @@ def test_control_state_is_plain_and_loads_safely():
     optimizer = controlled(model)
     train(optimizer, model, range(3))
     state = through_a_file(optimizer.state_dict())
-    own = {"best", "refusals", "raised", "ceiling", "probed", "safeguarded", "f_0", "phi", "epochs"}
+    own = names(ControlState, Remembered)
     assert all(isinstance(state["param_groups"][0][name], float | int) for name in own)
 
 

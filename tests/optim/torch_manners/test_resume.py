@@ -134,7 +134,8 @@ def test_a_run_saved_inside_an_abandoned_epoch_resumes_before_that_epoch(make: M
         epoch.observe(1.0, 4)
         optimizer.step()
         groups = optimizer.state_dict()["param_groups"]  # but for f(w^k), which is not the value at these weights
-        assert groups == [{**boundary["param_groups"][0], "f_current": math.inf}, *boundary["param_groups"][1:]]
+        unknown = {"f_current": math.inf, "sample_current": math.inf}
+        assert groups == [{**boundary["param_groups"][0], **unknown}, *boundary["param_groups"][1:]]
         epoch.abandon()
     assert optimizer.state_dict() == boundary
     saved = through_a_file({"model": model.state_dict(), "optimizer": optimizer.state_dict()})

@@ -1,0 +1,94 @@
+"""Every branch of baselines.py: what CMA and IG decide; numbers to check by hand."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from cmalight.rules.baselines import DecayRule, MonotoneRule
+from cmalight.rules.outcome import Outcome
+from cmalight.rules.paper import Constants
+from cmalight.rules.rule import Decision, InnerCycle, Known, NoMemory
+
+INNER = InnerCycle(zeta=0.5, f_tilde=0.7, direction_norm=1.0, batches=10.0)
+KNOWN = Known(f_0=1.0, phi=0.8, f_current=0.9)
+# delta = 1/2 makes the trials 0.5, 1, 2, ...; γζ/K = 0.0005, γ‖d‖²/K = 0.001.
+CMA = MonotoneRule(Constants(theta=0.75, tau=1e-2, gamma=1e-2), delta=0.5, max_extrapolations=10)
+
+
+class Line:
+    """f(w^k + alpha d) from a table; the sample is nothing that a baseline may ask for."""
+
+    def __init__(self, values: dict[float, float]) -> None:
+        self.values = values
+        self.asked: list[float] = []
+
+    def f_start(self) -> float:
+        return 0.9
+
+    def f_at(self, alpha: float) -> float:
+        self.asked.append(alpha)
+        return self.values[alpha]
+
+
+def cma(values: dict[float, float], **changes: float) -> tuple[Decision, list[float]]:
+    line = Line(values)
+    decision, memory = CMA.decide(replace(INNER, **changes), KNOWN, NoMemory(), line)
+    assert memory == NoMemory()
+    return decision, line.asked
+
+
+def test_cma_accepts_a_sufficient_decrease_of_the_true_value():
+    assert cma({0.5: 0.89}) == (Decision(Outcome.ACCEPTED, 0.5, 1.0, phi=0.89, f_next=0.89), [0.5])
+
+
+@pytest.mark.parametrize("spoilt", [{"f_tilde": math.inf}, {"direction_norm": math.nan}])
+def test_cma_undoes_what_is_not_finite_without_an_evaluation(spoilt):
+    assert cma({}, **spoilt) == (Decision(Outcome.DIVERGED, 0.0, 0.75, phi=0.8, f_next=0.9), [])
+
+
+def test_cma_small_direction_keeps_a_point_below_the_start_and_knows_its_value():
+    decision = Decision(Outcome.SMALL_DIRECTION_KEPT, 0.5, 0.75, phi=0.95, f_next=0.95)
+    assert cma({0.5: 0.95}, direction_norm=0.005) == (decision, [0.5])
+
+
+def test_cma_small_direction_undoes_a_point_above_the_start():
+    decision = Decision(Outcome.SMALL_DIRECTION_REJECTED, 0.0, 0.75, phi=0.9, f_next=0.9)
+    assert cma({0.5: 1.1}, direction_norm=0.005) == (decision, [0.5])
+
+
+def test_cma_search_moves_and_keeps_the_true_value():
+    """0.89975 is no decrease by γζ/K, but one by γ‖d‖²ζ/K, for a direction of 0.6 of the length."""
+    values = {0.5: 0.89975, 1.0: 0.85, 2.0: 0.86}
+    decision = Decision(Outcome.SEARCH_SUCCEEDED, 1.0, 1.0, phi=0.85, f_next=0.85)
+    assert cma(values, direction_norm=0.6) == (decision, [0.5, 1.0, 2.0])
+
+
+def test_cma_asks_a_trial_for_a_decrease_in_proportion_to_its_own_length():
+    """0.89955 is enough for alpha = 0.5 and less than alpha = 1 asks for, 0.8994."""
+    values = {0.5: 0.89975, 1.0: 0.89955}
+    decision, asked = cma(values, direction_norm=math.sqrt(0.5))
+    assert (decision.alpha, decision.f_next, asked) == (0.5, 0.89975, [0.5, 1.0])
+
+
+def test_cma_failed_search_below_the_start_stays_where_it_led():
+    decision = Decision(Outcome.SEARCH_FAILED_KEPT, 0.5, 0.75, phi=0.95, f_next=0.95)
+    assert cma({0.5: 0.95}) == (decision, [0.5])
+
+
+@pytest.mark.parametrize("value", [1.1, math.inf])
+def test_cma_failed_search_above_the_start_goes_back(value):
+    decision = Decision(Outcome.SEARCH_FAILED_REJECTED, 0.0, 0.75, phi=0.9, f_next=0.9)
+    assert cma({0.5: value}) == (decision, [0.5])
+
+
+@pytest.mark.parametrize(("f_tilde", "phi"), [(5.0, 0.8), (0.7, 0.7), (math.inf, 0.8)])
+def test_ig_lets_every_epoch_stand_and_decays(f_tilde, phi):
+    decision, _ = DecayRule(0.2).decide(replace(INNER, f_tilde=f_tilde), KNOWN, NoMemory(), Line({}))
+    assert decision == Decision(Outcome.UNCONTROLLED, 0.5, 0.8, phi=phi, f_next=None)
+
+
+def test_ig_without_an_objective_has_no_value_to_beat():
+    nothing = Known(math.inf, math.inf, None)
+    decision, _ = DecayRule(0.2).decide(INNER, nothing, NoMemory(), Line({}))
+    assert math.isnan(decision.phi)
