@@ -45,7 +45,7 @@ def fit(
     loss_fn: Callable[[Any, Any], Tensor],
     data: Any,
     *,
-    optimizer: str | Optimizer = "cmalight",
+    optimizer: str | Optimizer = "auto",
     optimizer_options: Mapping[str, Any] | None = None,
     batch_size: int = 128,
     order: Order = "reshuffle",
@@ -73,8 +73,8 @@ def fit(
 
     Args:
         data: a pair (inputs, targets) of tensors or arrays, `TensorBatches`, or a DataLoader of such pairs.
-        optimizer: a name ("auto", which we recommend, "cmalight", "cma", "ig", "adam", ...; docs/choosing.md) or a
-            ready optimizer over the model's parameters.
+        optimizer: a name ("auto", which finds its step size, "cmalight", "cma", "ig", "adam", ...; docs/choosing.md)
+            or a ready optimizer over the model's parameters.
         batch_size, order: of the batches made from a pair; order is "reshuffle" or "fixed".
         seed: of the order, and of all random numbers drawn in the run; the caller's random state is left alone.
         max_epochs, time_limit: the end of the run; seconds of training, measuring does not count.
