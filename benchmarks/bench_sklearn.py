@@ -84,7 +84,7 @@ def contestants(problem: Problem, seed: int) -> dict[str, Callable[[], Any]]:
             **common, max_iter=EPOCHS, alpha=0.0, tol=0.0, n_iter_no_change=EPOCHS, solver="sgd"
         ),
         "CMALight": lambda: ours(**common, max_epochs=EPOCHS),
-        "CMALight (adam)": lambda: ours(**common, max_epochs=EPOCHS, solver="adam"),
+        "CMALight (adam)": lambda: ours(**common, max_epochs=EPOCHS, optimizer="adam"),
     }
 
 

@@ -12,7 +12,18 @@ import torch
 
 from cmalight.tabular.run import predict_table
 
-EVERYTHING = ["--save", "model.pt", "--history", "h.jsonl", "--plot", "p.png", "--checkpoint", "c.pt", "--epochs", 1]
+EVERYTHING = [
+    "--save",
+    "model.pt",
+    "--history",
+    "h.jsonl",
+    "--plot",
+    "p.png",
+    "--checkpoint",
+    "c.pt",
+    "--max-epochs",
+    1,
+]
 
 
 @pytest.mark.parametrize(
@@ -25,7 +36,7 @@ EVERYTHING = ["--save", "model.pt", "--history", "h.jsonl", "--plot", "p.png", "
         (["--target", "price", "--categorical", "cty"], "did you mean 'city'?"),
         (["--target", "price", "--task", "regresion"], "did you mean 'regression'?"),
         (["--target", "city", "--task", "regression"], "holds text such as"),
-        (["--target", "price", "--solver", "cmalite"], "did you mean 'cmalight'?"),
+        (["--target", "price", "--optimizer", "cmalite"], "did you mean 'cmalight'?"),
         (["--target", "price", "--net", "3by20"], "expected LAYERSxNEURONS such as '3x20'"),
         (["--target", "price", "--impute", "mean"], "Unknown value 'mean'; did you mean 'median'?"),
         (["--target", "price", "--lr", "fast"], "'fast' is not a valid float"),
@@ -98,13 +109,13 @@ def test_a_place_that_cannot_be_written_is_found_out_before_the_training(cmaligh
 
 
 def test_two_outputs_cannot_share_a_path_and_a_picture_has_a_known_type(cmalight, houses):
-    arguments = ["train", houses, "--target", "price", "--epochs", 1]
+    arguments = ["train", houses, "--target", "price", "--max-epochs", 1]
     assert "would overwrite --save" in cmalight.refused(*arguments, "--save", "a.pt", "--history", "./a.pt")
     assert "ending in .png, .svg, .pdf" in cmalight.refused(*arguments, "--plot", "picture.gif")
 
 
 def test_a_training_that_diverged_writes_nothing(cmalight, houses):
-    arguments = ["--target", "price", "--solver", "sgd", "--lr", 1e30, "--epochs", 9, "--save", "model.pt"]
+    arguments = ["--target", "price", "--optimizer", "sgd", "--lr", 1e30, "--max-epochs", 9, "--save", "model.pt"]
     assert "diverged" in cmalight.refused("train", houses, *arguments)
 
 
@@ -122,14 +133,14 @@ def test_commands_and_arguments_that_are_wrong(cmalight):
 
 
 def test_a_checkpoint_of_another_run_is_refused(cmalight, houses):
-    arguments = ["train", houses, "--target", "price", "--epochs", 1, "--checkpoint", "c.pt"]
+    arguments = ["train", houses, "--target", "price", "--max-epochs", 1, "--checkpoint", "c.pt"]
     assert cmalight(*arguments).exit_code == 0
     assert "another run" in cmalight.refused(*arguments, "--net", "2x3", "--save", "model.pt")
 
 
 @pytest.fixture
 def model(cmalight, houses):
-    cmalight("train", houses, "--target", "price", "--epochs", 1, "--save", "model.pt")
+    cmalight("train", houses, "--target", "price", "--max-epochs", 1, "--save", "model.pt")
     return cmalight.folder / "model.pt"
 
 
@@ -157,7 +168,7 @@ def test_more_columns_than_the_model_has_can_be_left_out(cmalight, model):
 
 def test_an_npz_file_with_more_features_than_the_model_is_refused(cmalight):
     np.savez("t.npz", x=np.random.default_rng(0).random((40, 3)), y=np.arange(40) * 0.5)
-    cmalight("train", "t.npz", "--epochs", 1, "--save", "model.pt")
+    cmalight("train", "t.npz", "--max-epochs", 1, "--save", "model.pt")
     np.savez("more.npz", x=np.zeros((2, 4)))
     assert "1 columns more than the model: x3" in cmalight.refused("predict", "model.pt", "more.npz", "--out", "o.csv")
 

@@ -101,7 +101,7 @@ def test_ctrl_c_keeps_what_is_finished_and_exits_130(houses, tmp_path):
 
 @pytest.mark.slow
 def test_after_ctrl_c_the_same_command_goes_on_as_if_nothing_had_been(houses, tmp_path):
-    arguments = ["train", houses, "--target", "price", "--batch-size", 4, "--epochs", 300]
+    arguments = ["train", houses, "--target", "price", "--batch-size", 4, "--max-epochs", 300]
     again = [*arguments, "--checkpoint", "run.ck", "--save", "resumed.pt"]
     assert interrupt_in_epoch(5, *again, cwd=tmp_path)[0] == 130
     code, stdout, _ = run(*again, cwd=tmp_path)
@@ -129,7 +129,7 @@ def small_files_only():
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["--save", "--plot"])
 def test_a_disk_that_takes_no_more_is_one_line_and_leaves_nothing(houses, tmp_path, option):
-    arguments = ["train", houses, "--target", "price", "--epochs", 1, "--quiet", option, "out.png"]
+    arguments = ["train", houses, "--target", "price", "--max-epochs", 1, "--quiet", option, "out.png"]
     code, _, stderr = run(*arguments, cwd=tmp_path, preexec_fn=small_files_only)
     assert code == 2
     assert stderr.count("\n") == 1
@@ -139,7 +139,7 @@ def test_a_disk_that_takes_no_more_is_one_line_and_leaves_nothing(houses, tmp_pa
 
 @pytest.mark.slow
 def test_a_full_disk_behind_stdout_is_one_line(houses, tmp_path):
-    assert run("train", houses, "--target", "price", "--epochs", 1, "--save", "model.pt", cwd=tmp_path)[0] == 0
+    assert run("train", houses, "--target", "price", "--max-epochs", 1, "--save", "model.pt", cwd=tmp_path)[0] == 0
     with open("/dev/full", "w") as full:
         code, _, stderr = run("predict", "model.pt", houses, cwd=tmp_path, stdout=full)
     assert code == 2

@@ -17,7 +17,7 @@ def rows_of(text):
 
 
 def test_regression_is_found_out_learnt_and_predicted_in_the_units_of_the_file(cmalight, houses):
-    arguments = ["--target", "price", "--solver", "adam", "--lr", 0.05, "--epochs", 150, "--save", "model.pt"]
+    arguments = ["--target", "price", "--optimizer", "adam", "--lr", 0.05, "--max-epochs", 150, "--save", "model.pt"]
     result = cmalight("train", houses, *arguments)
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
@@ -33,7 +33,7 @@ def test_regression_is_found_out_learnt_and_predicted_in_the_units_of_the_file(c
 
 
 def test_classification_is_found_out_learnt_and_predicted_by_name(cmalight, flowers):
-    arguments = ["--target", "kind", "--solver", "adam", "--lr", 0.1, "--epochs", 40, "--save", "model.pt"]
+    arguments = ["--target", "kind", "--optimizer", "adam", "--lr", 0.1, "--max-epochs", 40, "--save", "model.pt"]
     result = cmalight("train", flowers, *arguments)
     assert "semicolon separated" in result.stdout
     assert "3 classes: lily, rose, tulip" in result.stdout
@@ -47,7 +47,8 @@ def test_classification_is_found_out_learnt_and_predicted_by_name(cmalight, flow
 def test_the_same_seed_gives_the_same_model_and_another_seed_another(cmalight, houses):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         assert (
-            cmalight("train", houses, "--target", "price", "--epochs", 2, "--seed", seed, "--save", name).exit_code == 0
+            cmalight("train", houses, "--target", "price", "--max-epochs", 2, "--seed", seed, "--save", name).exit_code
+            == 0
         )
     a, b, c = (cmalight("predict", name, houses).stdout for name in "abc")
     assert a == b != c
@@ -56,7 +57,7 @@ def test_the_same_seed_gives_the_same_model_and_another_seed_another(cmalight, h
 def test_scaling_is_fitted_on_the_training_rows_alone(cmalight, tmp_path):
     table = pandas.DataFrame({"a": np.arange(40.0), "y": np.arange(40.0) * 2})
     table.to_csv("t.csv", index=False)
-    cmalight("train", "t.csv", "--target", "y", "--epochs", 1, "--test-share", 0.5, "--save", "model.pt")
+    cmalight("train", "t.csv", "--target", "y", "--max-epochs", 1, "--test-share", 0.5, "--save", "model.pt")
     scaling = load_model("model.pt").features.scaling
     random = np.random.default_rng(0).permutation(40)
     training = np.sort(random[20:])
@@ -66,14 +67,14 @@ def test_scaling_is_fitted_on_the_training_rows_alone(cmalight, tmp_path):
 
 def test_the_task_can_be_chosen(cmalight, tmp_path):
     pandas.DataFrame({"a": range(40), "y": [0, 1] * 20}).to_csv("t.csv", index=False)
-    assert "task: classification" in cmalight("train", "t.csv", "--target", "y", "--epochs", 1).stdout
-    forced = cmalight("train", "t.csv", "--target", "y", "--epochs", 1, "--task", "regression")
+    assert "task: classification" in cmalight("train", "t.csv", "--target", "y", "--max-epochs", 1).stdout
+    forced = cmalight("train", "t.csv", "--target", "y", "--max-epochs", 1, "--task", "regression")
     assert "task: regression of 'y' (as asked for)" in forced.stdout
 
 
 def test_history_and_picture_are_written(cmalight, houses):
     result = cmalight(
-        "train", houses, "--target", "price", "--epochs", 3, "--history", "history.jsonl", "--plot", "losses.png"
+        "train", houses, "--target", "price", "--max-epochs", 3, "--history", "history.jsonl", "--plot", "losses.png"
     )
     assert "written: history.jsonl" in result.stdout
     records = [json.loads(line) for line in (cmalight.folder / "history.jsonl").read_text().splitlines()]
@@ -92,20 +93,20 @@ def test_parquet_and_npz_files_are_read_too(cmalight, houses, kind):
     else:
         np.savez("t.npz", x=frame[["age", "size"]].to_numpy(), y=frame["price"].to_numpy())
         arguments = ["t.npz"]
-    result = cmalight("train", *arguments, "--epochs", 1, "--save", "model.pt")
+    result = cmalight("train", *arguments, "--max-epochs", 1, "--save", "model.pt")
     assert result.exit_code == 0, result.output
     assert len(rows_of(cmalight("predict", "model.pt", arguments[0]).stdout)) == 80
 
 
 def test_a_data_set_is_trained_on_by_name(cmalight):
-    result = cmalight("train", "wine", "--epochs", 1, "--save", "model.pt")
+    result = cmalight("train", "wine", "--max-epochs", 1, "--save", "model.pt")
     assert result.exit_code == 0, result.output
     assert "task: classification of 'y' (as the data set says), 3 classes: 0, 1, 2" in result.stdout
     assert load_model("model.pt").features.width == 13
 
 
 def test_a_data_sets_targets_are_predicted_in_their_own_units(cmalight):
-    cmalight("train", "teacher:rows=200,features=2,noise=0", "--epochs", 1, "--save", "model.pt")
+    cmalight("train", "teacher:rows=200,features=2,noise=0", "--max-epochs", 1, "--save", "model.pt")
     model = load_model("model.pt")
     assert model.target.scaling.low.item() < -0.5 < 0.5 < model.target.scaling.high.item()
 
@@ -115,7 +116,7 @@ def test_missing_values_are_filled_in_where_training_was_told_to(cmalight, house
     text[3] = ",Oslo,100,150000"
     text[4] = "30,,100,100000"
     houses.write_text("\n".join(text) + "\n")
-    arguments = ["train", houses, "--target", "price", "--epochs", 1, "--save", "model.pt"]
+    arguments = ["train", houses, "--target", "price", "--max-epochs", 1, "--save", "model.pt"]
     assert "1 missing" in cmalight.refused(*arguments)
     assert cmalight(*arguments, "--impute", "median").exit_code == 0
     assert len(rows_of(cmalight("predict", "model.pt", houses).stdout)) == 80
@@ -125,14 +126,14 @@ def test_a_cell_that_stood_for_a_missing_value_in_training_does_so_again(cmaligh
     text = houses.read_text().splitlines()
     text[3] = "?,Oslo,100,150000"
     houses.write_text("\n".join(text) + "\n")
-    arguments = ["train", houses, "--target", "price", "--epochs", 1, "--save", "model.pt"]
+    arguments = ["train", houses, "--target", "price", "--max-epochs", 1, "--save", "model.pt"]
     assert "missing '?'" in cmalight.refused(*arguments)
     assert cmalight(*arguments, "--missing", "?", "--impute", "median").exit_code == 0
     assert len(rows_of(cmalight("predict", "model.pt", houses).stdout)) == 80
 
 
 def test_an_unknown_category_is_said_and_counts_as_none_or_is_refused(cmalight, houses):
-    cmalight("train", houses, "--target", "price", "--epochs", 1, "--save", "model.pt")
+    cmalight("train", houses, "--target", "price", "--max-epochs", 1, "--save", "model.pt")
     (cmalight.folder / "new.csv").write_text("age,city,size\n30,Quito,100\n")
     result = cmalight("predict", "model.pt", "new.csv")
     assert len(rows_of(result.stdout)) == 1
@@ -142,7 +143,7 @@ def test_an_unknown_category_is_said_and_counts_as_none_or_is_refused(cmalight, 
 
 
 def test_columns_left_out_of_the_training_may_be_there_again(cmalight, houses):
-    cmalight("train", houses, "--target", "price", "--drop", "age", "--epochs", 1, "--save", "model.pt")
+    cmalight("train", houses, "--target", "price", "--drop", "age", "--max-epochs", 1, "--save", "model.pt")
     assert len(rows_of(cmalight("predict", "model.pt", houses).stdout)) == 80
     assert load_model("model.pt").features.names == ("size", "city")
 
@@ -150,30 +151,30 @@ def test_columns_left_out_of_the_training_may_be_there_again(cmalight, houses):
 def test_codes_that_look_like_numbers_can_be_categories_and_keep_their_zeros(cmalight):
     rows = [f"{code},{i % 7},{i}" for i, code in enumerate(["007", "08", "7"] * 10)]
     (cmalight.folder / "t.csv").write_text("code,a,y\n" + "\n".join(rows) + "\n")
-    cmalight("train", "t.csv", "--target", "y", "--categorical", "code", "--epochs", 1, "--save", "model.pt")
+    cmalight("train", "t.csv", "--target", "y", "--categorical", "code", "--max-epochs", 1, "--save", "model.pt")
     assert load_model("model.pt").features.categorical[0].categories == ("007", "08", "7")
     assert "warning" not in cmalight("predict", "model.pt", "t.csv").stderr
 
 
 def test_no_test_rows_are_kept_if_none_are_wanted(cmalight, houses):
-    result = cmalight("train", houses, "--target", "price", "--epochs", 1, "--test-share", 0, "--plot", "p.svg")
+    result = cmalight("train", houses, "--target", "price", "--max-epochs", 1, "--test-share", 0, "--plot", "p.svg")
     assert "split: 80 training rows, 0 test rows" in result.stdout
     assert "test rows:" not in result.stdout.splitlines()[-1]
     assert b"validation" not in (cmalight.folder / "p.svg").read_bytes()
 
 
 def test_quiet_says_nothing(cmalight, houses):
-    result = cmalight("train", houses, "--target", "price", "--epochs", 1, "--quiet")
+    result = cmalight("train", houses, "--target", "price", "--max-epochs", 1, "--quiet")
     assert (result.exit_code, result.output) == (0, "")
 
 
 def test_a_checkpoint_lets_the_same_command_go_on(cmalight, houses):
     arguments = ["train", houses, "--target", "price", "--checkpoint", "run.ck", "--save", "model.pt"]
-    assert cmalight(*arguments, "--epochs", 2).exit_code == 0
-    assert "training: 5 epochs" in cmalight(*arguments, "--epochs", 5, "--history", "h.jsonl").stdout
+    assert cmalight(*arguments, "--max-epochs", 2).exit_code == 0
+    assert "training: 5 epochs" in cmalight(*arguments, "--max-epochs", 5, "--history", "h.jsonl").stdout
     assert len((cmalight.folder / "h.jsonl").read_text().splitlines()) == 5
     resumed = cmalight("predict", "model.pt", houses).stdout
-    cmalight("train", houses, "--target", "price", "--epochs", 5, "--save", "straight.pt")
+    cmalight("train", houses, "--target", "price", "--max-epochs", 5, "--save", "straight.pt")
     assert cmalight("predict", "straight.pt", houses).stdout == resumed
 
 

@@ -85,7 +85,7 @@ def test_classes_may_be_words():
 @pytest.mark.slow
 def test_a_grid_search_tries_every_solver_on_two_processes():
     x, y = regression(120)
-    grid = {"solver": ["cmalight", "cmalight-certified", "adam"], "lr": [0.05, 0.3]}
+    grid = {"optimizer": ["cmalight", "cmalight-certified", "adam"], "lr": [0.05, 0.3]}
     search = GridSearchCV(small(), grid, cv=2, n_jobs=2).fit(x, y)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     again = GridSearchCV(small(), grid, cv=2).fit(x, y)
@@ -130,11 +130,11 @@ def test_the_random_state_decides_everything_and_leaves_the_callers_alone():
     assert not torch.equal(weights(small(random_state=1).fit(x, y)), weights(first))
 
 
-@pytest.mark.parametrize("solver", ["cmalight", "adam"])
-def test_a_warm_start_goes_on_where_it_stopped(solver):
+@pytest.mark.parametrize("optimizer", ["cmalight", "adam"])
+def test_a_warm_start_goes_on_where_it_stopped(optimizer):
     x, y = regression(100)
-    whole = small(solver=solver, max_epochs=12).fit(x, y)
-    parts = small(solver=solver, max_epochs=6, warm_start=True).fit(x, y).fit(x, y)
+    whole = small(optimizer=optimizer, max_epochs=12).fit(x, y)
+    parts = small(optimizer=optimizer, max_epochs=6, warm_start=True).fit(x, y).fit(x, y)
     assert parts.n_iter_ == whole.n_iter_ == 12
     assert parts.loss_curve_ == whole.loss_curve_
     assert torch.equal(weights(parts), weights(whole))
@@ -172,14 +172,16 @@ def test_a_warm_start_with_another_network_is_refused_and_leaves_the_one_there_i
     assert torch.equal(weights(other), weights(small(**change, max_epochs=3).fit(x, y)))
 
 
-@pytest.mark.parametrize("change", [{"solver": "adam"}, {"lr": 0.01}, {"solver_options": {"theta": 0.5}}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{"optimizer": "adam"}, {"lr": 0.01}, {"optimizer_options": {"theta": 0.5}}], ids=str
+)
 def test_a_warm_start_with_another_solver_or_other_options_uses_them(change):
     x, y = regression(100)
-    model = small(warm_start=True, max_epochs=3).fit(x, y)
+    model = small(optimizer="cmalight", warm_start=True, max_epochs=3).fit(x, y)
     before = weights(model)
     model.set_params(**change).fit(x, y)
-    used = {"solver": type(model._optimizer).__name__.lower(), "lr": model.history_[0].lr}
-    used["solver_options"] = {"theta": model._optimizer.param_groups[0].get("theta")}
+    used = {"optimizer": type(model._optimizer).__name__.lower(), "lr": model.history_[0].lr}
+    used["optimizer_options"] = {"theta": model._optimizer.param_groups[0].get("theta")}
     assert {name: used[name] for name in change} == change
     assert model.n_iter_ == 6
     assert not torch.equal(weights(model), before)
@@ -231,7 +233,9 @@ def test_a_time_limit_ends_the_training():
 def test_a_training_that_stalls_stops_and_says_so():
     x, y = regression(60)
     with pytest.warns(ConvergenceWarning, match="stopped making progress"):
-        model = small(lr=1e30, max_epochs=400, solver_options={"theta": 0.05, "early_rejection": False}).fit(x, y)
+        model = small(
+            optimizer="cmalight", lr=1e30, max_epochs=400, optimizer_options={"theta": 0.05, "early_rejection": False}
+        ).fit(x, y)
     assert model.n_iter_ < 400
 
 
@@ -241,23 +245,23 @@ def test_precision_follows_the_inputs():
     assert small().fit(x, y).predict(x).dtype == np.float64
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_every_solver_that_fit_knows_is_one(solver):
+@pytest.mark.parametrize("optimizer", SOLVERS)
+def test_every_solver_that_fit_knows_is_one(optimizer):
     x, y = regression(60)
-    assert small(solver=solver, max_epochs=2).fit(x, y).n_iter_ == 2
+    assert small(optimizer=optimizer, max_epochs=2).fit(x, y).n_iter_ == 2
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"solver": "adamm"}, "did you mean 'adam'"),
+        ({"optimizer": "adamm"}, "did you mean 'adam'"),
         ({"hidden_layer_sizes": (5, 0)}, "hidden_layer_sizes"),
         ({"activation": "step"}, "activation"),
         ({"early_stopping": "yes"}, "early_stopping"),
         ({"early_stopping": True, "validation_fraction": 1.5}, "validation_fraction"),
         ({"batch_size": 0}, "batch_size"),
         ({"max_epochs": None}, "Give a run an end"),
-        ({"solver_options": {"speed": 1}}, "unexpected keyword argument 'speed'"),
+        ({"optimizer_options": {"speed": 1}}, "unexpected keyword argument 'speed'"),
     ],
     ids=str,
 )
@@ -272,17 +276,19 @@ def test_bad_parameters_are_named(options, message):
 def test_a_first_fit_that_fails_leaves_an_estimator_that_is_not_fitted(kind, warm_start):
     x, y = regression(60)
     y = y > 500 if kind is CMALightClassifier else y
-    model = small(kind, solver="adamm", warm_start=warm_start)
+    model = small(kind, optimizer="adamm", warm_start=warm_start)
     with pytest.raises(ValueError, match="did you mean 'adam'"):
         model.fit(x, y)
     with pytest.raises(NotFittedError):
         model.predict(x)
-    model.set_params(solver="adam").fit(x, y)
-    assert torch.equal(weights(model), weights(small(kind, solver="adam").fit(x, y)))
+    model.set_params(optimizer="adam").fit(x, y)
+    assert torch.equal(weights(model), weights(small(kind, optimizer="adam").fit(x, y)))
 
 
 @pytest.mark.parametrize("warm_start", [False, True])
-@pytest.mark.parametrize("wrong", [{"solver": "adamm"}, {"solver": "sgd", "lr": 1e20}], ids=["at once", "in training"])
+@pytest.mark.parametrize(
+    "wrong", [{"optimizer": "adamm"}, {"optimizer": "sgd", "lr": 1e20}], ids=["at once", "in training"]
+)
 def test_a_refit_that_fails_leaves_the_old_model(wrong, warm_start):
     x, y = regression(60)
     model = small(activation="relu", warm_start=warm_start).fit(x, y)
@@ -299,7 +305,7 @@ def test_a_refit_that_fails_leaves_the_old_model(wrong, warm_start):
 def test_a_solver_that_diverges_is_an_error():
     x, y = regression(60)
     with pytest.raises(ValueError, match="Training diverged"):
-        small(solver="sgd", lr=1e20, activation="relu").fit(x, y)
+        small(optimizer="sgd", lr=1e20, activation="relu").fit(x, y)
 
 
 def test_one_class_is_refused_and_an_unfitted_estimator_too():

@@ -23,8 +23,15 @@ def train(network=None, *, pair=None, **options):
     """fit with small defaults, quietly."""
     network = model() if network is None else network
     pair = data() if pair is None else pair
-    options = {"batch_size": 10, "max_epochs": 5, "progress": False, "optimizer_options": {"lr": 0.1}, **options}
-    if options.get("optimizer", "cmalight") not in ("cmalight", "cma", "ig", "cmalite"):
+    options = {
+        "optimizer": "cmalight",
+        "batch_size": 10,
+        "max_epochs": 5,
+        "progress": False,
+        "optimizer_options": {"lr": 0.1},
+        **options,
+    }
+    if options["optimizer"] not in ("cmalight", "cma", "ig", "cmalite"):
         options["optimizer_options"] = None
     return network, fit(network, MSE, pair, **options)
 

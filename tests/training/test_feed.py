@@ -99,7 +99,16 @@ def test_class_weights_and_ignored_targets_count_as_the_loss_counts_them(weighte
     network = nn.Linear(4, 3)
     expected = loss_fn(network(x), y).item()
     pair = DataLoader(TensorDataset(x, y), batch_size=7) if as_loader else (x, y)
-    result = fit(network, loss_fn, pair, batch_size=7, max_epochs=1, optimizer_options={"lr": 1e-9}, progress=False)
+    result = fit(
+        network,
+        loss_fn,
+        pair,
+        batch_size=7,
+        max_epochs=1,
+        optimizer="cmalight",
+        optimizer_options={"lr": 1e-9},
+        progress=False,
+    )
     assert result.history[0].f_tilde == pytest.approx(expected, rel=1e-5)
 
 

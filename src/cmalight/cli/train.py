@@ -47,15 +47,15 @@ def reading(delimiter: str | None, decimal: str, missing: tuple[str, ...]) -> An
 @reading_options
 @click.option("--net", metavar="LxN", default="1x50", show_default=True, help="L hidden layers of N neurons.")
 @click.option(
-    "--solver",
+    "--optimizer",
     metavar="NAME",
-    default="cmalight",
+    default="auto",
     show_default=True,
     help="auto (finds its step size), cmalight, cma, ig, adam, sgd, ...",
 )
-@click.option("--lr", type=click.FloatRange(0, min_open=True), help="The first step size [the solver's own].")
-@click.option("--batch-size", type=click.IntRange(1), default=128, show_default=True)
-@click.option("--epochs", type=click.IntRange(1), help="At most so many [100, or no limit with --time-limit].")
+@click.option("--lr", type=click.FloatRange(0, min_open=True), help="The first step size [the optimizer's own].")
+@click.option("--batch-size", type=click.IntRange(1), help="[about 50 batches an epoch, of 8 to 128 rows]")
+@click.option("--max-epochs", type=click.IntRange(1), help="At most so many [100, or no limit with --time-limit].")
 @click.option(
     "--time-limit",
     type=click.FloatRange(0, min_open=True),
@@ -85,7 +85,7 @@ def train(
     save: Path | None,
     history: Path | None,
     plot: Path | None,
-    epochs: int | None,
+    batch_size: int | None,
     quiet: bool,
     **settings: Any,
 ) -> None:
@@ -101,7 +101,7 @@ def train(
         source,
         TableChoices(target, task, how, categorical, drop, impute, test_share, seed),
         outputs=Outputs(save, history, plot),
-        max_epochs=epochs,
+        batch_size="auto" if batch_size is None else batch_size,
         progress=not quiet,
         **settings,
     )

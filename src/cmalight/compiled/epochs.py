@@ -151,7 +151,9 @@ def tell(epoch: Epoch, done: Progress, moved: Tensor, order: Order) -> Answer:
         steps=window.steps_taken + new,
         displacement=float(moved),
     )
-    if epoch.progressed(float(order.samples_after(at))):
+    epoch.lookout.passed(float(order.samples_after(at) - order.nominal))  # before, there was no doubt
+    epoch.lookout.announced = window.counts.total
+    if epoch.is_lost():
         return Answer.END
     if not pace.is_time_to_judge():
         return Answer.GO_ON

@@ -1,4 +1,4 @@
-"""Fully connected networks as scikit-learn estimators, trained by `fit` under CMALight or any solver it knows."""
+"""Fully connected networks as scikit-learn estimators, trained by `fit` under any optimizer it knows."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ from cmalight.evaluation.batches import Order, TensorBatches
 from cmalight.evaluation.objective import Objective
 from cmalight.models.layered import ACTIVATIONS
 from cmalight.models.spec import check_choice, check_flag
+from cmalight.optim import CMA, CMALight
+from cmalight.training.feed import auto_batch_size
 from cmalight.training.fitting import FitResult, fit
 from cmalight.training.history import EpochRecord, History
+from cmalight.training.optimizers import make_optimizer
 from cmalight.training.stopping import Status
 from cmalight.training.threads import one_thread_for_small_steps
 
 _ROWS_AT_ONCE = 1 << 16
-_STEPS_IN_AN_EPOCH = 50  # about, by batch_size="auto"
 
 
 class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
@@ -54,10 +56,10 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         hidden_layer_sizes: int | Sequence[int] = (100,),
         *,
         activation: str = "tanh",
-        solver: str = "cmalight",
+        optimizer: str = "auto",
         lr: float | None = None,
         weight_decay: float = 0.0,
-        solver_options: Mapping[str, Any] | None = None,
+        optimizer_options: Mapping[str, Any] | None = None,
         batch_size: int | Literal["auto"] = "auto",
         order: Order = "reshuffle",
         max_epochs: int | None = 100,
@@ -71,10 +73,10 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
-        self.solver = solver
+        self.optimizer = optimizer
         self.lr = lr
         self.weight_decay = weight_decay
-        self.solver_options = solver_options
+        self.optimizer_options = optimizer_options
         self.batch_size = batch_size
         self.order = order
         self.max_epochs = max_epochs
@@ -111,27 +113,29 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         self._conclude(result, batches)
 
     def _fit(self, batches: TensorBatches, validation: Any, kept: Optimizer | None) -> FitResult:
+        optimizer = kept or make_optimizer(self.optimizer, self.network_.parameters(), self._optimizer_options())
+        # Others shrink their lr on purpose, over a schedule or a budget.
+        may_stall = isinstance(optimizer, CMALight | CMA)
         return fit(
             self.network_,
             self._loss,
             batches,
-            optimizer=self.solver if kept is None else kept,
-            optimizer_options=self._optimizer_options() if kept is None else None,
+            optimizer=optimizer,
             seed=self._seed,
             max_epochs=_plain(self.max_epochs),
             time_limit=self.time_limit,
             validation=validation,
             patience=_plain(self.patience) if self.early_stopping else None,
             restore_best=bool(self.early_stopping),
-            callbacks=(_StopWhenTooSmall(torch.finfo(batches.tensors[0].dtype).eps),),
+            callbacks=(_StopWhenTooSmall(torch.finfo(batches.tensors[0].dtype).eps),) if may_stall else (),
             progress=bool(self.verbose),
         )
 
     def _conclude(self, result: FitResult, batches: TensorBatches) -> None:
         if result.status is Status.DIVERGED:
-            raise ValueError(f"Training diverged: {result.reason}; give a smaller lr, or solver='auto'")
+            raise ValueError(f"Training diverged: {result.reason}; give a smaller lr, or optimizer='auto'")
         self._optimizer, self._data_seen = result.optimizer, _fingerprint(batches)
-        self._made_as = (self.solver, self._optimizer_options())
+        self._made_as = (self.optimizer, self._optimizer_options())
         self.status_ = result.status.value
         self.history_ = result.history
         self.evaluations_ = result.evaluations
@@ -143,7 +147,7 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         if result.optimizer.param_groups[0].get("stall_reported") or result.status is Status.CALLBACK:
             warnings.warn(
                 f"{type(self).__name__} stopped making progress after {self.n_iter_} epochs: try another lr, "
-                "scaled inputs (StandardScaler), or solver='cmalight-certified'",
+                "scaled inputs (StandardScaler), or optimizer='cmalight-certified'",
                 ConvergenceWarning,
                 stacklevel=4,
             )
@@ -154,9 +158,9 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
     def _kept_optimizer(self, batches: TensorBatches) -> Optimizer | None:
         """With the data of the last call the control goes on; other data is another objective.
 
-        None where another solver, or other options of it, are asked for by now.
+        None where another optimizer, or other options of it, are asked for by now.
         """
-        if self._made_as != (self.solver, self._optimizer_options()):
+        if self._made_as != (self.optimizer, self._optimizer_options()):
             return None
         if _fingerprint(batches) != self._data_seen and hasattr(self._optimizer, "restart"):
             self._optimizer.restart(Objective(self.network_, self._loss, batches))
@@ -186,7 +190,7 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
             )
 
     def _optimizer_options(self) -> dict[str, Any]:
-        options = dict(self.solver_options or {})
+        options = dict(self.optimizer_options or {})
         if self.lr is not None:
             options["lr"] = self.lr
         if self.weight_decay:
@@ -196,7 +200,7 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
     def _batch_size(self, rows: int) -> int:
         if self.batch_size != "auto":
             return _plain(self.batch_size)  # type: ignore[no-any-return]
-        return min(128, max(8, rows // _STEPS_IN_AN_EPOCH))
+        return auto_batch_size(rows)
 
     def _parts(self, inputs: Any, target: Any, stratify: Any) -> tuple[tuple[Tensor, Tensor], Any]:
         if not self.early_stopping:
@@ -224,16 +228,16 @@ class CMALightRegressor(RegressorMixin, _NetworkEstimator):  # type: ignore[misc
     Args:
         hidden_layer_sizes: neurons of each hidden layer.
         activation: "tanh", "sigmoid", "relu", "gelu" or "silu".
-        solver: a name that `cmalight.fit` knows: "auto", which finds its step size, "cmalight", "cmalight-certified",
-            "cma", "ig", "adam", ...
-        lr, weight_decay, solver_options: for the solver; `lr=None` takes its own.
+        optimizer: a name that `cmalight.fit` knows: "auto", which finds its step size, "cmalight",
+            "cmalight-certified", "cma", "ig", "adam", ...
+        lr, weight_decay, optimizer_options: for the optimizer; `lr=None` takes its own.
         batch_size: "auto" makes about 50 batches an epoch, of 8 to 128 rows.
         order: "reshuffle" or "fixed".
         max_epochs, time_limit: the end of the training, the limit in seconds.
         early_stopping: keep `validation_fraction` of the rows aside, stop after `patience` epochs without a better
             loss on them, and end on the best weights.
-        warm_start: a second `fit` goes on where the first ended, in its precision; another solver, or other options
-            of it, begin anew from its weights; another hidden_layer_sizes or activation is refused.
+        warm_start: a second `fit` goes on where the first ended, in its precision; another optimizer, or other
+            options of it, begin anew from its weights; another hidden_layer_sizes or activation is refused.
         random_state: of the initial weights, the order of the rows and the rows that are kept aside.
     """
 

@@ -122,21 +122,6 @@ class CMALight(EpochOptimizer):
             early_rejection=bool(settings["early_rejection"]),
         )
 
-    @property
-    def may_cycle(self) -> bool:
-        """Line 17 asks for no less than f(w⁰), so the light search may go round in a circle."""
-        return not self.param_groups[0]["certified"]
-
-    def advice_when_stalled(self) -> str:
-        """What to try."""
-        if self.param_groups[0]["certified"]:
-            return super().advice_when_stalled()
-        return (
-            "Where the batches disagree, the light line search cannot go on: "
-            "try line_search='certified' (here: optimizer.line_search = 'certified'), "
-            "or optimizer.restart(objective, lr=...) with another lr."
-        )
-
 
 def _is_certified(line_search: str) -> bool:
     return check_choice("line_search", line_search, ("light", "certified")) == "certified"

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import logging
 import math
-import numbers
-import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from cmalight.evaluation.norms import sum_of_squares
 from cmalight.optim.arguments import check_lr
+from cmalight.optim.evaluator import Evaluator
 from cmalight.optim.report import EpochReport
 from cmalight.optim.settling import refuse_outer_join, require_same_state
 from cmalight.optim.state import UNKNOWN, ControlState, read, write
+from cmalight.optim.step_size import SMALLEST, StepSizes
 from cmalight.optim.steps import trainable
 from cmalight.parallel.ranks import Ranks
 from cmalight.parallel.shards import local
@@ -27,24 +25,29 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("cmalight")
 
-# No step size becomes smaller than this by shrinking: zero would not be a step size any more.
-SMALLEST = 1e-300
-
 
 class Control:
     """Between the epochs of an optimizer and the rule that judges them.
 
     Args:
         optimizer: Whose groups hold the step size, and the first of which holds what is remembered.
+
+    Attributes:
+        step_sizes: Of the groups.
+        evaluator: Evaluates objectives, with the weight decay's term.
     """
 
     def __init__(self, optimizer: EpochOptimizer) -> None:
+        self.step_sizes = StepSizes(optimizer, is_controlled=optimizer.owns_lr)
+        self.evaluator = Evaluator(optimizer, optimizer.steps, self._count_evaluation)
         self._optimizer = optimizer
-        self._lr_left: list[float] = []  # as the last epoch left it
-        self._lr_warned = False
         self._circumstances: tuple[float, ...] | None = None
         self._join_mark: object = None
-        self._sample: tuple[Any, Callable[[], float]] | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the optimizer."""
+        return type(self._optimizer).__name__
 
     @property
     def _home(self) -> dict[str, Any]:
@@ -71,42 +74,25 @@ class Control:
         """Those that are trained."""
         return [p for group in self._optimizer.param_groups for p in trainable(group)]
 
-    def lrs(self) -> list[float]:
-        """Of the groups."""
-        return [float(group["lr"]) for group in self._optimizer.param_groups]
-
-    def zeta(self) -> float:
-        """The largest `lr`."""
-        return float(max(group["lr"] for group in self._optimizer.param_groups))
-
-    def scale_lr_to(self, zeta: float) -> None:
-        """All groups together, so that their ratios stay."""
-        largest = self.zeta()
-        for group in self._optimizer.param_groups:
-            group["lr"] = zeta if group["lr"] == largest else zeta * (group["lr"] / largest)
-
-    def multiply_lr(self, factor: float) -> None:
-        """Of every group that is trained; never down to zero, which would not be a step size any more."""
-        for group in self._optimizer.param_groups:
-            if group["lr"]:
-                group["lr"] = max(group["lr"] * factor, SMALLEST)
+    def _count_evaluation(self) -> None:
+        self.update(evaluations=self.state.evaluations + 1)
 
     def begin(self, objective: Any, model: nn.Module | None, ranks: Ranks, rule: Rule) -> ControlState:
         """Everything that may fail comes first, so that an epoch that cannot begin changes nothing."""
         for group in self._optimizer.param_groups:
             check_lr(group["lr"], zero_allowed=True)
-        if not self.zeta() > 0.0:
+        if not self.step_sizes.largest() > 0.0:
             raise ValueError("Invalid lr values: the lr of every parameter group is 0; at least one must be positive")
         if not self.parameters():
             raise ValueError("There is nothing to train: no parameter of the optimizer requires a gradient")
         self._look_at_lr(rule)
         if self.state.height == UNKNOWN:
-            self.update(height=self.zeta())
+            self.update(height=self.step_sizes.largest())
         self._optimizer.steps.to_judged_point()
         self._join_mark = refuse_outer_join(model, self._join_mark)
         state = self.state
         changed = self._circumstances is not None and self._circumstances != self._describe_circumstances(model)
-        rows = ranks.gather(changed, self.zeta(), state.f_0, state.phi, state.f_current, state.epochs)
+        rows = ranks.gather(changed, self.step_sizes.largest(), state.f_0, state.phi, state.f_current, state.epochs)
         require_same_state([row[1:] for row in rows])
         if state.f_0 == UNKNOWN and objective is not None:
             self.anchor(objective, ranks, rule)
@@ -119,23 +105,22 @@ class Control:
 
     def _look_at_lr(self, rule: Rule) -> None:
         """Find out whether somebody else has set the step size, and what it is before a budget makes it smaller."""
-        lrs, state = self.lrs(), self.state
-        expected = state.height * state.factor
-        if self._lr_left and any(now > left for now, left in zip(lrs, self._lr_left, strict=False)):
-            self.warn_about_lr("was raised between two epochs", stacklevel=5)
-        if state.height != UNKNOWN and not math.isclose(max(lrs), expected, rel_tol=1e-9):
-            self.remember(rule.after_outside_change(self.memory(rule), zeta=max(lrs)))
-            self.update(height=max(lrs), factor=1.0)
+        zeta, state = self.step_sizes.largest(), self.state
+        self.step_sizes.warn_if_raised(stacklevel=5)
+        if state.height != UNKNOWN and not math.isclose(zeta, state.height * state.factor, rel_tol=1e-9):
+            self.remember(rule.after_outside_change(self.memory(rule), zeta=zeta))
+            self.update(height=zeta, factor=1.0)
 
     def anchor(self, objective: Any, ranks: Ranks, rule: Rule) -> None:
         """Make the current weights w⁰; whoever anchors anew starts from nothing but its counts."""
-        sample_first = self.evaluate_sample(objective, ranks) if rule.uses_a_sample else UNKNOWN
-        f_0 = self.evaluate(objective, ranks) if rule.begins_with_a_pass else sample_first  # line 3
+        sample_first = self.evaluator.of_sample(objective, ranks) if rule.uses_a_sample else UNKNOWN
+        f_0 = self.evaluator.full(objective, ranks) if rule.begins_with_a_pass else sample_first  # line 3
         if f_0 == UNKNOWN:
             raise ValueError(
                 "The objective is not finite at the starting weights, so there is nothing to improve on: "
                 "check the data for NaN and Inf, and the initial weights"
             )
+        self.step_sizes.scale_to(rule.begins_at(self.step_sizes.largest()))
         state = self.state
         fresh = ControlState(
             f_0=f_0,
@@ -143,44 +128,16 @@ class Control:
             f_current=f_0 if rule.begins_with_a_pass else UNKNOWN,
             sample_first=sample_first,
             sample_current=sample_first,
-            zeta_0=self.zeta(),
-            height=self.zeta(),
+            zeta_0=self.step_sizes.largest(),
+            height=self.step_sizes.largest(),
             samples=getattr(objective, "samples", 0) if rule.begins_with_a_pass else 0,
             evaluations=state.evaluations,
             evaluations_reported=state.evaluations_reported,
         )
         write(self._home, fresh)
         self.remember(rule.fresh(f_0))
-        self._lr_left = []
+        self.step_sizes.forget()
         self._circumstances = self._describe_circumstances(getattr(objective, "model", None))
-
-    def evaluate(self, objective: Any, ranks: Ranks) -> float:
-        """One full evaluation of the regularised objective, averaged over the ranks; +inf where it is not finite."""
-        value = objective()
-        if not isinstance(value, Tensor | numbers.Real):
-            raise ValueError(f"Invalid objective: expected it to return the mean loss, but it returned {value!r}")
-        self.update(evaluations=self.state.evaluations + 1)
-        return self._regularised(sum(row[0] for row in ranks.gather(float(value))) / ranks.size)
-
-    def evaluate_sample(self, objective: Any, ranks: Ranks) -> float:
-        """The same of a fixed sample; of an objective that cannot give one, of all there is."""
-        if not hasattr(objective, "sample"):
-            return self.evaluate(objective, ranks)
-        if self._sample is None or self._sample[0] is not objective:
-            self._sample = objective, objective.sample()
-        return self._regularised(self._sample[1]())
-
-    def _regularised(self, value: float) -> float:
-        value += sum(weight * float(squared_norm) for weight, squared_norm in self.regularisation_terms())
-        return value if math.isfinite(value) else UNKNOWN
-
-    def regularisation_terms(self) -> list[tuple[float, Tensor]]:
-        """(weight_decay/2, ‖w‖²) of each group: together the function whose gradient is the weight decay."""
-        return [
-            (0.5 * weight_decay, sum_of_squares(params))
-            for group in self._optimizer.param_groups
-            if (weight_decay := self._optimizer.steps.weight_decay_of(group)) and (params := trainable(group))
-        ]
 
     def commit(self, inner: InnerCycle, decision: Decision, *, sample: float) -> EpochReport:
         """Write a decision down; nothing here can fail.
@@ -190,8 +147,8 @@ class Control:
             decision: What came of it.
             sample: The sample's mean loss at the weights as they are now.
         """
-        state, lr = self.state, self.zeta()
-        self.multiply_lr(decision.zeta_factor)
+        state, lr = self.state, self.step_sizes.largest()
+        self.step_sizes.multiply(decision.zeta_factor)
         alike = decision.phi == state.phi and decision.zeta_factor == 1.0
         self.update(
             phi=UNKNOWN if math.isnan(decision.phi) else decision.phi,
@@ -203,7 +160,7 @@ class Control:
         return EpochReport(
             outcome=decision.outcome,
             lr=lr,
-            next_lr=self.zeta(),
+            next_lr=self.step_sizes.largest(),
             alpha=decision.alpha,
             f_tilde=inner.f_tilde,
             phi=decision.phi,
@@ -222,25 +179,13 @@ class Control:
             evaluations_reported=state.evaluations,
         )
 
-    def warn_about_lr(self, what: str, *, stacklevel: int) -> None:
-        """Once: somebody else sets what the control decides."""
-        if self._optimizer.owns_lr and not self._lr_warned:
-            self._lr_warned = True
-            warnings.warn(
-                f"lr {what}, which undoes what {type(self._optimizer).__name__} decided: its control sets lr by itself "
-                "and needs no schedule. A scheduler that only lowers lr, once an epoch, does no harm "
-                "(docs/distributed.md); optimizer.restart(objective, lr=...) sets another lr.",
-                RuntimeWarning,
-                stacklevel=stacklevel,
-            )
-
     def forget_values(self) -> None:
         """The weights were changed: what was known of f there is not known any more."""
         self.update(f_current=UNKNOWN, sample_current=UNKNOWN)
 
     def end(self, model: nn.Module | None) -> None:
         """After an epoch, however it ended."""
-        self._lr_left = self.lrs()
+        self.step_sizes.leave()
         self._join_mark = getattr(model, "_join_config", None)
         state = self.state
         is_known = min(state.f_current, state.sample_current) != UNKNOWN

@@ -46,7 +46,7 @@ class Controlled(EpochOptimizer):
         repeat, for epochs, or parts of long ones:
             take steps of the base
             their end is too high, by a sample of the data     undo them, with the base's state;  lr ← θ lr
-            else, the loss has halved since lr last grew       lr ← g lr, on probation
+            else, if lr is below what is usual, or the loss has fallen far enough       lr ← g lr
         and over the last part of the budget, where there is one, lr goes to zero, step by step
 
     The whole listing, and what each of its parts is worth, is in docs/controlled.md.
@@ -57,15 +57,13 @@ class Controlled(EpochOptimizer):
         max_epochs: How long the run is: so many epochs. None where it is not known, or limited by something else.
         max_batches: How long the run is: so many steps.
         rule: "tolerant", the listing above; "light" or "certified", the paper's rule with that line search.
-        growth: By which the step size grows; 1 never raises it.
-        price: By which share the loss has to fall since the last growth for the next one.
-        tolerance: A point is kept as long as its loss is at most so many times the lowest, and not above the first.
+        usual: The step size that is usual for the base, which the control rises to and does not begin above; None is
+            ten times the default of its class for Adam and its kin, and unknown for others.
+        growth: By which the step size grows where the loss pays for it; 1 never raises it.
+        tolerance: What ends higher above the lowest loss than this share of the first is undone.
         theta: By which the step size shrinks; None is 0.5, or 0.75 under the paper's rule.
-        cap: What the step size does not grow past; None is what is usual for the base (docs/controlled.md).
         decay: The share of the budget over which the step size goes to zero at the end.
-        warmup: Over how many steps the step size rises at the start.
         window: A longer epoch is judged after each so many batches.
-        patience: Without a budget: so many judgements without a new low shrink the step size.
         tau: τ of the paper's rule, as in CMALight.
         gamma: γ of the paper's rule.
         delta: δ of its line search.
@@ -99,15 +97,12 @@ class Controlled(EpochOptimizer):
         max_epochs: float | None = None,
         max_batches: float | None = None,
         rule: Literal["tolerant", "light", "certified"] = "tolerant",
+        usual: float | None = None,
         growth: float = _DEFAULTS.growth,
-        price: float = _DEFAULTS.price,
         tolerance: float = _DEFAULTS.tolerance,
         theta: float | None = None,
-        cap: float | None = None,
         decay: float = _DEFAULTS.decay,
-        warmup: int = _DEFAULTS.warmup,
         window: int = _DEFAULTS.window,
-        patience: int = _DEFAULTS.patience,
         tau: float = 1e-2,
         gamma: float = 1e-2,
         delta: float = 0.9,
@@ -116,13 +111,13 @@ class Controlled(EpochOptimizer):
     ) -> None:
         _check_base(base)
         check_choice("rule", rule, _RULES)
-        for name, value in {"growth": growth, "tolerance": tolerance}.items():
-            _check_at_least_one(name, value)
-        for name, value in {"price": price, "decay": decay}.items():
-            check_fraction(name, value)
-        for name, whole in {"warmup": warmup, "window": window, "patience": patience}.items():
-            check_whole(name, whole, least=1)
-        for name, limit in {"cap": cap, "max_epochs": max_epochs, "max_batches": max_batches}.items():
+        check_positive("growth", growth)
+        if growth < 1.0:
+            raise ValueError(f"Invalid growth value: {growth!r}; expected a number >= 1")
+        check_fraction("tolerance", tolerance)
+        check_fraction("decay", decay)
+        check_whole("window", window, least=1)
+        for name, limit in {"usual": usual, "max_epochs": max_epochs, "max_batches": max_batches}.items():
             if limit is not None:
                 check_positive(name, limit)
         if lr is not None:
@@ -130,18 +125,11 @@ class Controlled(EpochOptimizer):
         theta = (_DEFAULTS.theta if rule == "tolerant" else 0.75) if theta is None else theta
         settings = {
             "rule": rule,
-            **asdict(
-                tolerant.Settings(
-                    growth=float(growth),
-                    price=float(price),
-                    tolerance=float(tolerance),
-                    cap=_usual_cap(base) if cap is None else float(cap),
-                    decay=float(decay),
-                    warmup=int(warmup),
-                    window=int(window),
-                    patience=int(patience),
-                )
-            ),
+            "usual": _usual_lr(base) if usual is None else float(usual),
+            "growth": float(growth),
+            "tolerance": float(tolerance),
+            "decay": float(decay),
+            "window": int(window),
             **checked_constants(theta, tau, gamma, delta, max_extrapolations),
             "early_rejection": bool(early_rejection),
         }
@@ -154,7 +142,7 @@ class Controlled(EpochOptimizer):
         base.param_groups[0].update(own)  # also over what an earlier control may have left there
         self._attach(base)
         if lr is not None:
-            self.control.scale_lr_to(float(lr))
+            self.control.step_sizes.scale_to(float(lr))
 
     def _attach(self, base: Optimizer) -> None:
         """The groups and the state are the base's own objects, so that whoever changes one changes both."""
@@ -257,13 +245,13 @@ class _StepsOfBase:
 
     def take(self, scale: float) -> None:  # noqa: ARG002
         optimizer, base = self._optimizer, self._optimizer.base
-        if optimizer.param_groups[0].get("train_mode") is False and optimizer.cannot_move():
+        if optimizer.param_groups[0].get("train_mode") is False and optimizer.control.step_sizes.are_zero():
             # torch.distributed.checkpoint steps with lr=0 to have the state built; schedule-free bases refuse that.
             optimizer.train()
             base.step()
             optimizer.eval()
             return
-        if optimizer.epoch_under_way is None and not optimizer.cannot_move():
+        if optimizer.epoch_under_way is None and not optimizer.control.step_sizes.are_zero():
             optimizer.control.forget_values()  # some bases change the weights past their version counters
         passed_on = [name for name in ("grad_scale", "found_inf") if hasattr(optimizer, name)]  # GradScaler, fused
         for name in passed_on:
@@ -290,12 +278,12 @@ class _StepsOfBase:
         self._optimizer.eval()
 
 
-def _usual_cap(base: Optimizer) -> float:
-    """A hundred times the default of the class, for Adam and its kin, which step about lr in every coordinate."""
+def _usual_lr(base: Optimizer) -> float:
+    """Ten times the default of the class, for Adam and its kin, which step about lr in every coordinate."""
     lr = inspect.signature(type(base)).parameters.get("lr")
     if lr is None or not isinstance(lr.default, float) or "betas" not in base.param_groups[0]:
         return math.inf
-    return 100.0 * lr.default
+    return 10.0 * lr.default
 
 
 def _check_base(base: object) -> None:
@@ -309,9 +297,3 @@ def _check_base(base: object) -> None:
         check_lr(group["lr"], zero_allowed=True)
         if group.get("maximize"):
             refuse_maximize()
-
-
-def _check_at_least_one(name: str, value: Any) -> None:
-    check_positive(name, value)
-    if value < 1.0:
-        raise ValueError(f"Invalid {name} value: {value!r}; expected a number >= 1")

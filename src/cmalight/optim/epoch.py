@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -19,16 +17,14 @@ from cmalight.evaluation.counting import batch_size
 from cmalight.optim.judge import Judge
 from cmalight.optim.lookout import Lookout
 from cmalight.optim.pace import Pace
-from cmalight.optim.report import EpochReport
-from cmalight.optim.settling import GradientWeights, Totals
+from cmalight.optim.report import EpochReport, Reports
+from cmalight.optim.settling import GradientWeights
 from cmalight.optim.stalls import warn_if_stalled
 from cmalight.optim.window import Window
 from cmalight.parallel.ranks import ranks_for
 
 if TYPE_CHECKING:
     from cmalight.optim.host import EpochOptimizer
-
-logger = logging.getLogger("cmalight")
 
 
 class _State(Enum):
@@ -55,7 +51,11 @@ class _ExitOf:
     """`__exit__` as an object of its own: a block that Ctrl-C left before its exit ran is not taken for open."""
 
     def __get__(self, epoch: Epoch | None, owner: type) -> Any:
-        return self if epoch is None else epoch.leaving()
+        if epoch is None:
+            return self
+        leaving = _Exit(epoch)
+        epoch._block = weakref.ref(leaving)  # `with` takes it when its block begins, and holds it to the block's end
+        return leaving
 
     def __call__(
         self, epoch: Epoch, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
@@ -87,11 +87,9 @@ class Epoch:
         self._ranks = ranks_for(objective, self._model, process_group)
         self._weights = None if self._ranks.alone else GradientWeights(self._ranks, self._model)
         self._state = _State.NEW
-        self._regularisation: list[tuple[float, Tensor]] | None = None
         self._batches_given = 0
         self._last_batch: Any = None  # that `batches` gave
-        self._announced = 0.0  # the samples in all the batches that `batches` gave
-        self._judged: list[tuple[EpochReport, float]] = []  # windows before the one under way, with their samples
+        self._reports = Reports()
 
     def __enter__(self) -> Epoch:
         if self._state is not _State.NEW:
@@ -105,15 +103,14 @@ class Epoch:
         is_active = rule.rejects_early and not begun.negative_loss_seen
         self.lookout = Lookout(self._judge, self._ranks, samples=begun.samples, is_active=is_active)
         self.pace = Pace(control, rule, optimizer.budget, begun, shares_ranks=not self._ranks.alone)
-        self._is_regularised = any(map(optimizer.steps.weight_decay_of, optimizer.param_groups))
         self._open_window()
         self._state = _State.OPEN
         optimizer.epoch_under_way = self  # last, so that an epoch that could not begin is not in the way of another
         return self
 
     def _open_window(self) -> None:
-        steps = self._optimizer.steps
-        self.window = Window(self._optimizer.control.parameters(), self._model, steps)
+        control, steps = self._optimizer.control, self._optimizer.steps
+        self.window = Window(control.parameters(), self._model, steps, control.evaluator)
         self._judge.open(self.window)
         self.pace.plan()
         steps.to_training_point()
@@ -134,20 +131,8 @@ class Epoch:
         if self._state is not _State.OPEN:
             if self._state is _State.REJECTED:
                 return
-            self._require_open("observe()")
-        count = _as_count(count)
-        window = self.window
-        window.losses.add(loss, count)
-        if self._is_regularised:
-            self._add_regularisation(count)
-        worth = None if self._weights is None else self._weights.observed(loss, count, window.counts)
-        window.counts.add(count, worth)
-
-    def _add_regularisation(self, count: float) -> None:
-        if self._regularisation is None:
-            self._regularisation = self._optimizer.control.regularisation_terms()
-        for weight, squared_norm in self._regularisation:
-            self.window.losses.add_term(squared_norm, weight * count)
+            _require_open(self._state, "observe()")
+        self.window.observe(loss, _as_count(count), self._weights)
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         """The batches of `loader`, ending early once the epoch is certain to be rejected.
@@ -189,12 +174,12 @@ class Epoch:
     def announce(self, batch: Any) -> None:
         """The batch that comes next."""
         if self._state is not _State.OPEN:
-            self._require_open("batches()")
+            _require_open(self._state, "batches()")
         if self._weights is not None:
             self._weights.announce(batch)
         self._last_batch = batch
         if not self._begun.epochs:
-            self._announced += batch_size(batch) or 0.0
+            self.lookout.announced += batch_size(batch) or 0.0
         self._batches_given += 1
 
     def is_lost(self) -> bool:
@@ -209,7 +194,7 @@ class Epoch:
             return False
         progress = counts.total if self._weights is None else self._batches_given
         # In the first epoch N is the objective's: comparable only with counts that are plain batch sizes.
-        is_comparable = bool(self._begun.epochs) or counts.total == self._announced
+        is_comparable = bool(self._begun.epochs) or counts.total == self.lookout.announced
         if not self.lookout.sees_it_lost(self.window, progress=progress, is_comparable=is_comparable):
             return False
         self._state = _State.REJECTED
@@ -221,7 +206,7 @@ class Epoch:
         In an epoch that was long enough to be judged on the way, w^k is where it was last judged.
         """
         if self._state is not _State.REJECTED:
-            self._require_open("abandon()")
+            _require_open(self._state, "abandon()")
         self.window.go_back()
         self._state = _State.ABANDONED
 
@@ -261,14 +246,8 @@ class Epoch:
             self._optimizer.epoch_under_way = None
             del self.window
         if lr_changed:
-            control.warn_about_lr("was changed inside an epoch", stacklevel=4)
+            control.step_sizes.warn("was changed inside an epoch", stacklevel=4)
         warn_if_stalled(self._optimizer)
-
-    def leaving(self) -> _Exit:
-        """What ends the epoch; `with` takes it when its block begins, and holds it as long as that is under way."""
-        leaving = _Exit(self)
-        self._block = weakref.ref(leaving)
-        return leaving
 
     @property
     def is_in_the_way(self) -> bool:
@@ -289,64 +268,16 @@ class Epoch:
     def _conclude(self, *, early: bool) -> None:
         if early:
             report = self._judge.conclude_early(self.window, self.lookout.lower_bound)
-            self._finish(report, self.window.counts.total)
-        elif self._judged and not self.window.counts.total:  # the last batch ended a window
-            last, samples = self._judged.pop()
-            self._finish(last, samples)
-        else:
-            self._finish(*self._conclude_window())
+            self._reports.add(report, self.window.counts.total)
+        elif not self._reports or self.window.counts.total:  # else the last batch was the last of a part
+            self._judge_window()
+        self.report = self._reports.together()
+        reports, control = self._reports, self._optimizer.control
+        control.count(moved=reports.moved, steps=self.pace.steps, samples=reports.samples)
 
-    def _conclude_window(self) -> tuple[EpochReport, float]:
-        try:
-            self._optimizer.steps.to_judged_point()
-            totals = self._totals()
-            self._refuse_strange_steps(totals)
-        except BaseException:
-            self.window.go_back()
-            raise
-        return self._judge.conclude(self.window, totals, share=self.pace.share()), totals.samples
-
-    def _finish(self, report: EpochReport, samples: float) -> None:
-        """One report for all windows: the last one's, with the whole epoch's loss, step sizes and evaluations."""
-        windows = [*self._judged, (report, samples)]
-        total = sum(count for _, count in windows)
-        if len(windows) > 1:
-            report = replace(
-                report,
-                lr=windows[0][0].lr,
-                alpha=max((one for one, _ in windows), key=lambda one: one.outcome.keeps).alpha,
-                f_tilde=sum(one.f_tilde * count for one, count in windows) / total,
-            )
-        moved = any(one.outcome.keeps for one, _ in windows)
-        self.report = report
-        self._optimizer.control.count(moved=moved, steps=self.pace.steps, samples=total)
-
-    def _totals(self) -> Totals:
-        window = self.window
-        own = Totals(
-            loss=window.losses.value(),
-            samples=window.counts.total,
-            nominal=window.counts.nominal,
-            steps=window.steps_taken - int(window.skipped),
-            displacement=window.displacement_norm(),
-        )
-        totals = own if self._weights is None else self._weights.agreed(own)
-        if not totals.samples:
-            raise RuntimeError(
-                "The epoch saw no batch: call epoch.observe(loss, len(target)) for each batch, "
-                "and check that the loader is not empty"
-            )
-        return totals
-
-    def _refuse_strange_steps(self, totals: Totals) -> None:
-        if totals.steps:
-            return
-        if totals.displacement > 0.0 and not self.window.steps_taken:
-            raise RuntimeError(
-                f"The weights moved in this epoch, but not by step() of {type(self._optimizer).__name__}: call its "
-                "step(), not that of another optimizer or of the one inside it. The epoch was undone."
-            )
-        logger.warning("No step() was taken in this epoch, so it says nothing: lr and weights stay as they are.")
+    def _judge_window(self) -> None:
+        self._optimizer.steps.to_judged_point()
+        self._reports.add(*self._judge.conclude(self.window, self._weights, share=self.pace.share()))
 
     # What the optimizer tells of its steps.
 
@@ -354,16 +285,11 @@ class Epoch:
         """n_p/n̄ of the batch that a step is about to use; None for no step, after an early rejection."""
         if self._state is _State.REJECTED:
             return None
-        if self._state is _State.OPEN and self._optimizer.cannot_move():
+        if self._state is _State.OPEN and self._optimizer.control.step_sizes.are_zero():
             return 1.0  # torch.distributed.checkpoint calls step() with lr=0 to make an optimizer build its state
-        self._require_open("step()")
-        self._regularisation = None
-        window = self.window
-        window.snapshot.cover(self._optimizer.param_groups)
-        window.steps_taken += 1
-        if found_inf is not None:
-            window.skipped = window.skipped + (found_inf > 0)
-        scale = window.counts.take()
+        _require_open(self._state, "step()")
+        self.window.snapshot.cover(self._optimizer.param_groups)
+        scale = self.window.begins_step(found_inf)
         if self._weights is not None:
             self._weights.stepped(scale)
         self.pace.begins_step(self._batches_given)
@@ -376,7 +302,7 @@ class Epoch:
 
     def judge_now(self) -> None:
         """Judge what was done since the last time, and go on from where that leads."""
-        self._judged.append(self._conclude_window())
+        self._judge_window()
         del self.window  # before the next one is made: so never more than one copy of the weights is held
         self._open_window()
 
@@ -388,28 +314,15 @@ class Epoch:
             self.observe(loss, batch_size(self._last_batch) or self.window.counts.nominal)
         return loss
 
-    def gradients_cleared(self) -> None:
-        """By `zero_grad`."""
-        self.window.counts.cut()
-
     @property
     def is_open(self) -> bool:
         """Whether steps are taken."""
         return self._state is _State.OPEN
 
-    def progressed(self, samples: float) -> bool:
-        """For an engine that runs many batches in one call, after `window.was_run`: whether the epoch is lost.
 
-        Args:
-            samples: The epoch's so far; before the last of its batches there was no doubt.
-        """
-        self.lookout.passed(samples - self.window.counts.nominal)
-        self._announced = self.window.counts.total
-        return self.is_lost()
-
-    def _require_open(self, call: str) -> None:
-        if self._state is not _State.OPEN:
-            raise RuntimeError(f"{call} was called for an epoch that {self._state.value}")
+def _require_open(state: _State, call: str) -> None:
+    if state is not _State.OPEN:
+        raise RuntimeError(f"{call} was called for an epoch that {state.value}")
 
 
 def _length_of(loader: Any) -> int | None:

@@ -130,7 +130,7 @@ class EpochOptimizer(Optimizer):
         Raises:
             TypeError: If the objective cannot be called.
         """
-        self._require_objective(objective)
+        require_objective(self, objective)
         return Epoch(self, objective, model, process_group)
 
     def restart(self, objective: Any, *, lr: float | None = None) -> None:
@@ -148,31 +148,24 @@ class EpochOptimizer(Optimizer):
             raise RuntimeError(
                 "restart() was called inside an epoch: leave the `with optimizer.epoch(...)` block first"
             )
-        self._require_objective(objective)
+        require_objective(self, objective)
         if lr is not None:
             check_lr(lr)
         self.steps.to_judged_point()
         control = self.control
-        before, begun_with = control.zeta(), control.state.zeta_0
-        control.scale_lr_to(float(lr) if lr is not None else begun_with if begun_with != UNKNOWN else before)
+        before, begun_with = control.step_sizes.largest(), control.state.zeta_0
+        control.step_sizes.scale_to(float(lr) if lr is not None else begun_with if begun_with != UNKNOWN else before)
         try:
             control.anchor(objective, ranks_for(objective), self.rule())
         except BaseException:
-            control.scale_lr_to(before)
+            control.step_sizes.scale_to(before)
             raise
-
-    def _require_objective(self, objective: Any) -> None:
-        if not callable(objective):
-            raise TypeError(
-                f"{type(self).__name__} needs an objective, for example Objective(model, loss_fn, loader), "
-                f"but got {objective!r}"
-            )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As in torch."""
         super().zero_grad(set_to_none)
         if self.epoch_under_way is not None:
-            self.epoch_under_way.gradients_cleared()
+            self.epoch_under_way.window.counts.cut()
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -192,10 +185,10 @@ class EpochOptimizer(Optimizer):
             loss = self._run_closure(closure)
             if loss is None and self._batch_was_left_out():
                 return None
-        scale = self._begin_step()
+        scale = _untraced(_begin_step, self)
         if scale is not None:
             self.steps.take(scale)
-            self._end_step()
+            _untraced(_end_step, self)
         return loss
 
     def _run_closure(self, closure: Callable[[], Any]) -> Any:
@@ -206,29 +199,6 @@ class EpochOptimizer(Optimizer):
         """A closure without loss and without gradients, as Lightning has where `training_step` returns None."""
         epoch = self.epoch_under_way
         return epoch is not None and epoch.is_open and all(p.grad is None for p in self.control.parameters())
-
-    # Bookkeeping in Python is kept out of what torch.compile traces: it would recompile at every step. This is the
-    # decorator of torch's own optimizers; torch.compiler.disable would import the whole compiler with the package.
-
-    def _begin_step(self) -> float | None:
-        if torch.compiler.is_compiling():
-            return self._begin_step_untraced()
-        epoch = self.epoch_under_way
-        return 1.0 if epoch is None else epoch.begins_step(getattr(self, "found_inf", None))
-
-    @_disable_dynamo
-    def _begin_step_untraced(self) -> float | None:
-        return self._begin_step()
-
-    def _end_step(self) -> None:
-        if torch.compiler.is_compiling():
-            self._end_step_untraced()
-        elif self.epoch_under_way is not None:
-            self.epoch_under_way.ended_step()
-
-    @_disable_dynamo
-    def _end_step_untraced(self) -> None:
-        self._end_step()
 
     # What the bracket asks.
 
@@ -241,15 +211,33 @@ class EpochOptimizer(Optimizer):
             raise RuntimeError("An epoch is under way already: leave its `with` block before you begin another")
         epoch.recover()
 
-    def cannot_move(self) -> bool:
-        """No group has a step size."""
-        return not any(group["lr"] for group in self.param_groups)
 
-    @property
-    def may_cycle(self) -> bool:
-        """Whether epochs that change nothing are worth a warning."""
-        return False
+def require_objective(optimizer: Optimizer, objective: Any) -> None:
+    """Anything that can be called is one."""
+    if not callable(objective):
+        raise TypeError(
+            f"{type(optimizer).__name__} needs an objective, for example Objective(model, loss_fn, loader), "
+            f"but got {objective!r}"
+        )
 
-    def advice_when_stalled(self) -> str:
-        """What to try."""
-        return "Try optimizer.restart(objective, lr=...) with another lr."
+
+def _begin_step(optimizer: EpochOptimizer) -> float | None:
+    epoch = optimizer.epoch_under_way
+    return 1.0 if epoch is None else epoch.begins_step(getattr(optimizer, "found_inf", None))
+
+
+def _end_step(optimizer: EpochOptimizer) -> None:
+    if optimizer.epoch_under_way is not None:
+        optimizer.epoch_under_way.ended_step()
+
+
+def _untraced(bookkeeping: Callable[[EpochOptimizer], Any], optimizer: EpochOptimizer) -> Any:
+    """Bookkeeping in Python is kept out of what torch.compile traces: it would recompile at every step."""
+    if torch.compiler.is_compiling():
+        return _never_traced(bookkeeping, optimizer)
+    return bookkeeping(optimizer)
+
+
+@_disable_dynamo  # of torch's own optimizers; torch.compiler.disable would import the whole compiler with the package
+def _never_traced(bookkeeping: Callable[[EpochOptimizer], Any], optimizer: EpochOptimizer) -> Any:
+    return bookkeeping(optimizer)

@@ -9,7 +9,7 @@ from torch.optim.optimizer import ParamsT
 
 from cmalight.optim.arguments import check_fraction, check_lr, check_not_negative
 from cmalight.optim.epoch import Epoch
-from cmalight.optim.host import EpochOptimizer
+from cmalight.optim.host import EpochOptimizer, require_objective
 from cmalight.rules.baselines import DecayRule
 
 
@@ -61,7 +61,7 @@ class IG(EpochOptimizer):
     def epoch(self, objective: Any = None, *, model: nn.Module | None = None, process_group: Any = None) -> Epoch:
         """The bracket for one epoch; an objective is optional and evaluated at the first weights only."""
         if objective is not None:
-            self._require_objective(objective)
+            require_objective(self, objective)
         return Epoch(self, objective, model, process_group)
 
     def rule(self) -> DecayRule:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cmalight.optim.report import EpochReport
-from cmalight.optim.settling import Totals
+from cmalight.optim.settling import GradientWeights, Totals
 from cmalight.optim.state import UNKNOWN, ControlState
 from cmalight.optim.window import Window
 from cmalight.parallel.ranks import Ranks
@@ -16,6 +17,9 @@ from cmalight.rules.rule import Decision, InnerCycle, Known, Rule, no_step
 
 if TYPE_CHECKING:
     from cmalight.optim.control import Control
+
+
+logger = logging.getLogger("cmalight")
 
 
 class Judge:
@@ -57,12 +61,16 @@ class Judge:
 
     _window: Window
 
-    def conclude(self, window: Window, totals: Totals, *, share: float | None) -> EpochReport:
-        """Decide, go where the decision leads, and write it down.
+    def conclude(
+        self, window: Window, weights: GradientWeights | None, *, share: float | None
+    ) -> tuple[EpochReport, float]:
+        """Decide, go where the decision leads, and write it down; with the report come the samples it is of.
 
         Whatever fails or is interrupted on the way leaves the weights at w^k, not at a trial point.
         """
         try:
+            totals = _totals(window, weights)
+            self._refuse_strange_steps(window, totals)
             inner = InnerCycle(  # line 5
                 zeta=self._zeta,
                 f_tilde=_finite_or_inf(totals.loss / totals.samples),
@@ -80,7 +88,7 @@ class Judge:
         except BaseException:
             window.go_back()
             raise
-        return self._commit(inner, decision)
+        return self._commit(inner, decision), totals.samples
 
     def conclude_early(self, window: Window, lower_bound: float) -> EpochReport:
         """Of an epoch that is lost."""
@@ -89,10 +97,16 @@ class Judge:
         window.go_back()
         return self._commit(inner, decision)
 
-    def conclude_nothing(self, window: Window) -> EpochReport:
-        """Of an epoch that took no batch."""
-        window.go_back()
-        return self._commit(InnerCycle(self._zeta, math.nan, 0.0, math.nan), no_step(self._known))
+    def _refuse_strange_steps(self, window: Window, totals: Totals) -> None:
+        if totals.steps:
+            return
+        if totals.displacement > 0.0 and not window.steps_taken:
+            name = self._control.name
+            raise RuntimeError(
+                f"The weights moved in this epoch, but not by step() of {name}: call its step(), not that of another "
+                "optimizer or of the one inside it. The epoch was undone."
+            )
+        logger.warning("No step() was taken in this epoch, so it says nothing: lr and weights stay as they are.")
 
     def _go(self, window: Window, decision: Decision) -> None:
         if decision.alpha:
@@ -118,7 +132,7 @@ class Judge:
     def f_at(self, alpha: float) -> float:
         """f(w^k + alpha d), evaluated; the weights stay there."""
         self._move_to(alpha)
-        return self._control.evaluate(self._objective, self._ranks)
+        return self._control.evaluator.full(self._objective, self._ranks)
 
     def sample_first(self) -> float:
         """At w⁰; of a run from before samples were kept, f(w⁰)."""
@@ -128,14 +142,14 @@ class Judge:
         """At w^k."""
         if self._sample_before == UNKNOWN:
             self._move_to(0.0)
-            self._sample_before = self._control.evaluate_sample(self._objective, self._ranks)
+            self._sample_before = self._control.evaluator.of_sample(self._objective, self._ranks)
         return self._sample_before
 
     def sample_after(self) -> float:
         """At w̃."""
         if self._sample_after == UNKNOWN:
             self._move_to(self._zeta)
-            self._sample_after = self._control.evaluate_sample(self._objective, self._ranks)
+            self._sample_after = self._control.evaluator.of_sample(self._objective, self._ranks)
         return self._sample_after
 
     def _move_to(self, alpha: float) -> None:
@@ -168,6 +182,24 @@ class Judge:
     def saw_a_negative_loss(self) -> None:
         """No epoch of the run is rejected early from now on."""
         self._control.update(negative_loss_seen=1)
+
+
+def _totals(window: Window, weights: GradientWeights | None) -> Totals:
+    """What was collected, on all ranks together."""
+    own = Totals(
+        loss=window.losses.value(),
+        samples=window.counts.total,
+        nominal=window.counts.nominal,
+        steps=window.steps_taken - int(window.skipped),
+        displacement=window.displacement_norm(),
+    )
+    totals = own if weights is None else weights.agreed(own)
+    if not totals.samples:
+        raise RuntimeError(
+            "The epoch saw no batch: call epoch.observe(loss, len(target)) for each batch, "
+            "and check that the loader is not empty"
+        )
+    return totals
 
 
 def _finite_or_inf(value: float) -> float:

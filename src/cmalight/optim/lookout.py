@@ -32,12 +32,14 @@ class Lookout:
         moments: When to ask next: after so many samples; on several ranks, after so many batches.
         samples: N.
         lower_bound: Of f̃, once the epoch was found to be lost.
+        announced: The samples in all the batches that the loop was given.
     """
 
     def __init__(self, judge: Judge, ranks: Ranks, *, samples: float, is_active: bool) -> None:
         self.moments = [share * samples for share in _SHARES] if is_active else []
         self.samples = samples
         self.lower_bound = -math.inf
+        self.announced = 0.0
         self._judge = judge
         self._ranks = ranks
         self._answer: Callable[[], Rows] | None = None  # under way

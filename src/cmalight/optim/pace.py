@@ -40,7 +40,7 @@ class Pace:
         self._given = 0
         self._judge_after: int | None = None
         self.factor = begun.factor
-        self._lrs = control.lrs()
+        self._lrs = control.step_sizes.each()
 
     def expect(self, batches: int | None) -> None:
         """So many are to come in the epoch."""
@@ -49,7 +49,7 @@ class Pace:
 
     def plan(self) -> None:
         """When to judge next; the end of the epoch needs no plan."""
-        self._lrs = self._control.lrs()
+        self._lrs = self._control.step_sizes.each()
         length = self._length
         window = self._rule.window(self._control.memory(self._rule), length)
         if window is None or (length is None and self._needs_length):
@@ -96,10 +96,10 @@ class Pace:
 
     def _set_factor(self, factor: float) -> None:
         if factor != self.factor:
-            self._control.multiply_lr(factor / self.factor)
+            self._control.step_sizes.multiply(factor / self.factor)
             self.factor = factor
-            self._lrs = self._control.lrs()
+            self._lrs = self._control.step_sizes.each()
 
     def somebody_else_set_lr(self) -> bool:
         """Inside the epoch."""
-        return self._control.lrs() != self._lrs
+        return self._control.step_sizes.each() != self._lrs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cmalight.rules.outcome import Outcome
 
@@ -25,3 +25,39 @@ class EpochReport:
             f"loss {self.f_tilde:.6g}  to beat {self.phi:.6g}  lr {self.lr:.4g} -> {self.next_lr:.4g}  "
             f"evaluations {self.evaluations}  {self.outcome}"
         )
+
+
+class Reports:
+    """Of the parts in which an epoch was judged."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[EpochReport, float]] = []
+
+    def add(self, report: EpochReport, samples: float) -> None:
+        """Of one part, with the samples it saw."""
+        self._parts.append((report, samples))
+
+    @property
+    def samples(self) -> float:
+        """In all parts."""
+        return sum(samples for _, samples in self._parts)
+
+    @property
+    def moved(self) -> bool:
+        """Whether any part was kept."""
+        return any(report.outcome.keeps for report, _ in self._parts)
+
+    def together(self) -> EpochReport:
+        """The last one's, with the whole epoch's loss, first step size and evaluations."""
+        last = self._parts[-1][0]
+        if len(self._parts) == 1:
+            return last
+        return replace(
+            last,
+            lr=self._parts[0][0].lr,
+            alpha=next((report.alpha for report, _ in self._parts if report.outcome.keeps), 0.0),
+            f_tilde=sum(report.f_tilde * samples for report, samples in self._parts) / self.samples,
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from cmalight.evaluation.snapshot import Snapshot
+from cmalight.optim.evaluator import Evaluator
 from cmalight.optim.inner_state import InnerState, is_finite
+from cmalight.optim.settling import GradientWeights
 from cmalight.optim.steps import Steps
 from cmalight.optim.tally import BatchCounts, Gathered, LossSum
 
@@ -20,6 +22,7 @@ class Window:
         params: Those that are trained.
         model: Whose buffers go back with them.
         steps: Of the inner optimizer, which may remember something.
+        evaluator: Knows the weight decay's term.
 
     Attributes:
         losses: What was observed, on the device.
@@ -29,7 +32,7 @@ class Window:
         displacement: ‖w̃ − w^k‖ where an engine has taken it.
     """
 
-    def __init__(self, params: Sequence[Tensor], model: nn.Module | None, steps: Steps) -> None:
+    def __init__(self, params: Sequence[Tensor], model: nn.Module | None, steps: Steps, evaluator: Evaluator) -> None:
         self.losses: LossSum = LossSum()
         self.counts = BatchCounts()
         self.steps_taken = 0
@@ -37,7 +40,28 @@ class Window:
         self.displacement: float | None = None
         self._total, self._lowest = 0.0, math.inf  # carried over from before an engine began to count anew
         self.snapshot = Snapshot(params, model)
+        self._evaluator = evaluator
+        self._is_regularised = evaluator.is_regularised()
+        self._regularisation: list[tuple[float, Tensor]] | None = None  # at the weights as they are
         self._remembered: InnerState | None = steps.remembered()
+
+    def observe(self, loss: Tensor | float, count: float, weights: GradientWeights | None) -> None:
+        """Take the mean loss of a batch, with the weight decay's term, and its size."""
+        self.losses.add(loss, count)
+        if self._is_regularised:
+            if self._regularisation is None:
+                self._regularisation = self._evaluator.regularisation()
+            for weight, squared_norm in self._regularisation:
+                self.losses.add_term(squared_norm, weight * count)
+        self.counts.add(count, None if weights is None else weights.observed(loss, count, self.counts))
+
+    def begins_step(self, found_inf: Tensor | None) -> float:
+        """The weights are about to change; gives n_p/n̄ of the batch that the step uses."""
+        self._regularisation = None
+        self.steps_taken += 1
+        if found_inf is not None:
+            self.skipped = self.skipped + (found_inf > 0)
+        return self.counts.take()
 
     def go_back(self) -> None:
         """To w^k, in everything."""

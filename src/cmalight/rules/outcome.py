@@ -28,11 +28,9 @@ class Outcome(Enum):
     NO_STEP = (5, False, "no step was taken: nothing to judge")
     UNCONTROLLED = (5, True, "taken as it came, step size decayed")
     # The tolerant rule's (docs/controlled.md).
-    KEPT = (37, True, "kept")
-    GROWN = (36, True, "kept: the loss fell far enough for a larger step size")
-    STAGNATED = (38, True, "kept: no lower loss for some time, step size shrunk")
-    GROWTH_UNDONE = (34, False, "larger step size did harm: undone, step size as before")
-    REFUSED = (35, False, "ended too high: undone, step size shrunk")
+    KEPT = (34, True, "kept")
+    GROWN = (37, True, "kept, and the step size grew")
+    REFUSED = (39, False, "ended too high: undone, step size shrunk")
 
     def __init__(self, line: int, keeps: bool, text: str) -> None:
         self.line = line

@@ -85,6 +85,22 @@ class PaperRule(Rule):
         return self.certified
 
     @property
+    def may_cycle(self) -> bool:
+        """Line 17 asks for no less than f(w⁰), so the light search may go round in a circle."""
+        return not self.certified
+
+    @property
+    def advice(self) -> str:
+        """The certified search goes on where the light one cannot."""
+        if self.certified:
+            return super().advice
+        return (
+            "Where the batches disagree, the light line search cannot go on: "
+            "try line_search='certified' (here: optimizer.line_search = 'certified'), "
+            "or optimizer.restart(objective, lr=...) with another lr."
+        )
+
+    @property
     def rejects_early(self) -> bool:
         """A certified search may still succeed where f̃ is high."""
         return self.early_rejection and not self.certified

@@ -126,6 +126,10 @@ class Rule(ABC):
     def decide(self, inner: InnerCycle, known: Known, memory: Any, ask: Evaluations) -> tuple[Decision, Any]:
         """What the steps lead to, and what to remember."""
 
+    def begins_at(self, zeta: float) -> float:
+        """ζ⁰, where somebody has asked for `zeta`."""
+        return zeta
+
     def fresh(self, f_0: float) -> Any:  # noqa: ARG002 - for rules that remember something
         """What is remembered at w⁰."""
         return self.Memory()
@@ -146,6 +150,16 @@ class Rule(ABC):
     def window(self, memory: Any, batches: int | None) -> int | None:  # noqa: ARG002
         """After how many steps to judge, in an epoch of `batches` (None: not known); None means at its end."""
         return None
+
+    @property
+    def may_cycle(self) -> bool:
+        """Whether epochs that change neither φ nor ζ are worth a warning."""
+        return False
+
+    @property
+    def advice(self) -> str:
+        """What to try once it has stalled."""
+        return "Try optimizer.restart(objective, lr=...) with another lr."
 
     @property
     def rejects_early(self) -> bool:

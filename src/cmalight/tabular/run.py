@@ -6,6 +6,7 @@ import logging
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from cmalight.tables.table import Reading, Table
 from cmalight.tabular.data import Pair, Prepared, TableChoices, is_file, prepare
 from cmalight.tabular.model import Predictions, TabularModel, Unknown, load_model, model_to_bytes
 from cmalight.tabular.plot import check_picture, losses_over_seconds
+from cmalight.training.feed import auto_batch_size
 from cmalight.training.fitting import FitResult, fit
 from cmalight.training.optimizers import SOLVERS
 from cmalight.training.stopping import Status
@@ -73,9 +75,9 @@ def train_on_table(
     choices: TableChoices | None = None,
     *,
     net: str = "1x50",
-    solver: str = "cmalight",
+    optimizer: str = "auto",
     lr: float | None = None,
-    batch_size: int = 128,
+    batch_size: int | Literal["auto"] = "auto",
     max_epochs: int | None = None,
     time_limit: float | None = None,
     checkpoint: str | Path | None = None,
@@ -89,22 +91,25 @@ def train_on_table(
 
     Args:
         source: a csv, parquet or npz file, a table, or the name of a data set.
-        lr: None takes the solver's own.
+        lr: None takes the optimizer's own.
+        batch_size: "auto" makes about 50 batches an epoch, of 8 to 128 rows.
         max_epochs: None is 100, or no limit where there is a time limit.
     """
     choices, outputs = choices or TableChoices(), outputs or Outputs()
     parse_size(net)
-    if solver not in SOLVERS:
-        raise ValueError(unknown_name("solver", solver, SOLVERS))
+    if optimizer not in SOLVERS:
+        raise ValueError(unknown_name("optimizer", optimizer, SOLVERS))
     outputs.check(source, checkpoint)
     prepared = prepare(source, choices)
     network = _network(net, prepared, choices.seed)
+    if batch_size == "auto":
+        batch_size = auto_batch_size(len(prepared.training[0]))
     with one_thread_for_small_steps(network, batch_size):
         result = fit(
             network,
             _loss(prepared),
             prepared.training,
-            optimizer=solver,
+            optimizer=optimizer,
             optimizer_options={} if lr is None else {"lr": lr},
             batch_size=batch_size,
             seed=choices.seed,
@@ -117,7 +122,7 @@ def train_on_table(
             progress=progress,
         )
     if result.status is Status.DIVERGED:
-        raise ValueError(f"training diverged: {result.reason}; give a smaller --lr, or --solver auto")
+        raise ValueError(f"training diverged: {result.reason}; give a smaller --lr, or --optimizer auto")
     if not result.epochs and result.status is not Status.INTERRUPTED:
         raise ValueError(f"no epoch was finished ({result.reason}); give it more time")
     model = TabularModel(network, prepared.features, prepared.target, choices.drop, choices.reading.missing)

@@ -15,6 +15,13 @@ from cmalight.evaluation.undisturbed import undisturbed
 
 logger = logging.getLogger("cmalight")
 
+_BATCHES_IN_AN_EPOCH = 50
+
+
+def auto_batch_size(rows: int) -> int:
+    """About 50 batches in an epoch, of 8 to 128 rows: what the command and the estimators take unless told."""
+    return min(128, max(8, rows // _BATCHES_IN_AN_EPOCH))
+
 
 def to_device(part: Any, device: torch.device) -> Any:
     """A tensor, or tensors in tuples, lists and dicts, on that device."""

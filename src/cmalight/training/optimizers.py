@@ -24,7 +24,8 @@ def controlled_adam(params: Iterable[Tensor], *, lr: float | None = None, **opti
     Adam would not move them, and never leave the plateau on which such a network starts (docs/controlled.md).
     """
     own = {name: options.pop(name) for name in inspect.signature(torch.optim.Adam).parameters if name in options}
-    return Controlled(torch.optim.Adam(params, **{"eps": 1e-15, **own}), lr=lr, **options)
+    base = torch.optim.Adam(params, **{"lr": 1e-2, "eps": 1e-15, **own})
+    return Controlled(base, lr=lr, **options)
 
 
 def sgd_momentum(params: Iterable[Tensor], /, **options: Any) -> Optimizer:
