@@ -16,9 +16,9 @@ from cmalight.evaluation.sharing import sizes_of
 # All of the data where it is not more than this and small batches can be made into large ones.
 WHOLE = 2048
 # Else about this share of the rows, so that a forward pass over them costs some 2 % of an epoch of steps; not fewer
-# rows than _FEWEST, whose mean would say little, and not more than WHOLE, beyond which it says little more.
+# rows than _FEWEST, whose mean would say little, and not more than _MOST, beyond which it says little more.
 _SHARE = 0.06
-_FEWEST = 256
+_FEWEST, _MOST = 256, 1024
 _BATCHES_OF_A_STREAM = 8
 _SEED = 0x5A3917
 
@@ -58,7 +58,7 @@ def chosen_batches(loader: Iterable[Any], *, may_merge: bool) -> tuple[list[Any]
     rows = int(sum(sizes))
     if may_merge and rows <= WHOLE:
         return list(loader), True
-    wanted = min(rows, max(min(WHOLE, round(_SHARE * rows)), _FEWEST))
+    wanted = min(rows, max(min(_MOST, round(_SHARE * rows)), _FEWEST))
     if hasattr(loader, "for_evaluation"):  # TensorBatches
         in_memory: Any = loader
         return _rows_of(in_memory.tensors, _drawn(rows, wanted), in_memory.batch_size), wanted == rows
