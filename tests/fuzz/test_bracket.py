@@ -1,0 +1,149 @@
+"""Ctrl-C at every line of the bracket: another epoch can begin, and no weights are left at a trial point."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import cmalight
+from cmalight import CMA, CMALight, Controlled
+from tests.fuzz.cases import cases, numbers
+from tests.helpers import MSE, copied_state, run_epoch, same_state, small_problem
+
+ROOM = Path(cmalight.__file__).parent / "optim"
+FILES = {str(ROOM / f"{name}.py") for name in ("epoch", "judge", "control", "window", "pace", "host")}
+
+
+class CtrlC:
+    """Interrupts at the line number `at` that runs in one of the files; counts the lines where it is None."""
+
+    def __init__(self, at: int | None) -> None:
+        self.at = at
+        self.lines = 0
+        self.where = ""
+
+    def __enter__(self):
+        self._before = sys.gettrace()
+        sys.settrace(self._call)
+        return self
+
+    def __exit__(self, *_) -> None:
+        sys.settrace(self._before)
+
+    def _call(self, frame, _event, _argument):
+        return self._line if frame.f_code.co_filename in FILES else None
+
+    def _line(self, frame, event, _argument):
+        if event == "line":
+            self.lines += 1
+            if self.lines == self.at:
+                self.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} in {frame.f_code.co_name}"
+                raise KeyboardInterrupt
+        return self._line
+
+
+def light(params):
+    return CMALight(params, lr=0.1)
+
+
+def certified(params):
+    return CMALight(params, lr=0.1, line_search="certified")
+
+
+def cma(params):
+    return CMA(params, lr=2.0)
+
+
+def adam(params):
+    return Controlled(torch.optim.Adam(params, lr=0.02), max_epochs=5)
+
+
+def adam_in_windows(params):
+    return Controlled(torch.optim.Adam(params, lr=0.02), window=3)
+
+
+def wild_in_windows(params):
+    return Controlled(torch.optim.SGD(params, lr=5.0), window=3)
+
+
+SCENARIOS = [light, certified, cma, adam, adam_in_windows, wild_in_windows]
+
+
+class Scenario:
+    """A run whose next epoch is interrupted."""
+
+    def __init__(self, make, *, epochs_before: int) -> None:
+        self.model, self.batches, self.objective = small_problem(size=10)
+        self.optimizer = make(self.model.parameters())
+        for _ in range(epochs_before):
+            run_epoch(self.optimizer, self.objective, self.model, self.batches)
+        if epochs_before and isinstance(self.optimizer, CMALight):
+            self.optimizer.param_groups[0]["phi"] = 0.0  # cannot be beaten, so there is a line search
+        self.points = [copied_state(self.model)]
+
+    def epoch(self, *, remember: bool) -> None:
+        with self.optimizer.epoch(self.objective) as epoch:
+            for x, y in epoch.batches(self.batches):
+                self.optimizer.zero_grad()
+                loss = MSE(self.model(x), y)
+                loss.backward()
+                epoch.observe(loss, len(y))
+                self.optimizer.step()
+                if remember:
+                    self.points.append(copied_state(self.model))
+        if remember:
+            self.points.append(copied_state(self.model))
+
+
+class Steps:
+    """Remembers where each step leads, before a window is judged."""
+
+    def __init__(self, model: nn.Module, points: list) -> None:
+        self.model, self.points = model, points
+
+    def __call__(self, *_) -> None:
+        self.points.append(copied_state(self.model))
+
+
+def every_point(make, epochs_before: int) -> list:
+    scenario = Scenario(make, epochs_before=epochs_before)
+    if isinstance(scenario.optimizer, Controlled):
+        scenario.optimizer.base.register_step_post_hook(Steps(scenario.model, scenario.points))
+    scenario.epoch(remember=True)
+    return scenario.points
+
+
+def lines_of(make, epochs_before: int) -> int:
+    scenario = Scenario(make, epochs_before=epochs_before)
+    with CtrlC(None) as counting:
+        scenario.epoch(remember=False)
+    return counting.lines
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epochs_before", [0, 1])
+@pytest.mark.parametrize("make", SCENARIOS, ids=lambda make: make.__name__)
+def test_ctrl_c_at_a_line_of_the_bracket(make, epochs_before):
+    allowed = every_point(make, epochs_before)
+    lines = lines_of(make, epochs_before)
+    assert lines > 200
+    tried = cases(40)
+    random = numbers(f"bracket {make.__name__} {epochs_before}", 0)
+    chosen = range(1, lines + 1) if tried >= lines else sorted(random.sample(range(1, lines + 1), tried))
+    for at in chosen:
+        scenario = Scenario(make, epochs_before=epochs_before)
+        ctrl_c = CtrlC(at)
+        try:
+            with ctrl_c:
+                scenario.epoch(remember=False)
+        except KeyboardInterrupt:
+            pass
+        assert ctrl_c.where, at
+        case = f"line event {at}, {ctrl_c.where}"
+        assert any(same_state(copied_state(scenario.model), point) for point in allowed), case
+        report = run_epoch(scenario.optimizer, scenario.objective, scenario.model, scenario.batches)
+        assert report.lr > 0.0, case
+        assert scenario.optimizer.epoch_under_way is None, case
+        assert torch.isfinite(torch.cat([p.flatten() for p in scenario.model.parameters()])).all(), case
