@@ -46,7 +46,7 @@ EVERYTHING = [
         (["--target", "price", "--time-limit", "nan"], "nan"),
         (["--target", "price", "--test-share", "1"], "less than 1"),
         (["--target", "price", "--test-share", "nan"], "nan"),
-        (["--target", "price", "--test-share", "0.001"], "too few"),
+        (["--target", "price", "--test-share", "0.999"], "too few"),
         (["--target", "price", "--seed", "-1"], "-1 is not in the range"),
         (["--target", "price", "--learning-rate", "1"], "No such option"),
         (["--target", "price", "--delimiter", "ab"], "is not one character"),
