@@ -65,7 +65,7 @@ def test_an_option_that_is_wrong(cmalight, houses, options, complaint):
         ("nan.csv", "a,y\n1,2\nnan,3\n4,5\n5,6\n", "1 missing values (NaN), the first in row 2"),
         ("cut.csv", "a,b,y\n1,2,3\n4,", "line 3 has 2 cells"),
         ("text.csv", "a,y\n1,2\nmany,3\n4,5\n5,6\n", "row 2 holds 'many'"),
-        ("constant.csv", "a,y\n" + "1,3.5\n" * 9, "is 3.5 in all 7 training rows"),
+        ("constant.csv", "a,y\n" + "1,3.5\n" * 9, "is 3.5 in all 6 training rows"),
         ("one-class.csv", "a,y\n" + "1,yes\n" * 9, "one class only"),
         ("same.csv", "a,y\n" + "1,1\n" * 9, "one class only"),
         ("target.csv", "a,y\n1,2\n2,\n3,4\n", "is missing (NaN) in 1 rows, the first is row 2"),

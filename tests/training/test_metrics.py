@@ -1,14 +1,25 @@
 """Metrics over batches equal metrics over everything."""
 
+import math
+
 import pytest
 import torch
-from sklearn.metrics import accuracy_score, mean_squared_error, r2_score
+from sklearn.metrics import (
+    accuracy_score,
+    f1_score,
+    log_loss,
+    mean_absolute_error,
+    mean_squared_error,
+    r2_score,
+    roc_auc_score,
+    root_mean_squared_error,
+)
 from torch import nn
 
 from cmalight import TensorBatches
 from cmalight.training.measure import measure
 from cmalight.training.metrics import make_metrics
-from tests.training.common import data, model
+from tests.training.common import data, model, train
 
 
 def over_batches(name, output, target, size=7):
@@ -20,12 +31,72 @@ def over_batches(name, output, target, size=7):
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])
 @pytest.mark.parametrize("outputs", [1, 3])
-def test_r2_and_mse_agree_with_scikit_learn(outputs, offset):
+def test_figures_of_numbers_agree_with_scikit_learn(outputs, offset):
     torch.manual_seed(0)
     target = torch.randn(50, outputs, dtype=torch.float64) + offset
     output = target + 0.3 * torch.randn(50, outputs, dtype=torch.float64)
     assert over_batches("r2", output, target) == pytest.approx(r2_score(target, output), rel=1e-6)
     assert over_batches("mse", output, target) == pytest.approx(mean_squared_error(target, output), rel=1e-9)
+    assert over_batches("mae", output, target) == pytest.approx(mean_absolute_error(target, output), rel=1e-9)
+    if outputs == 1:  # of several scikit-learn takes the mean of the roots
+        expected = root_mean_squared_error(target, output)
+        assert over_batches("rmse", output, target) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_figures_of_classes_agree_with_scikit_learn(classes):
+    torch.manual_seed(0)
+    output, target = torch.randn(50, classes, dtype=torch.float64), torch.randint(0, classes, (50,))
+    chances = torch.softmax(output, 1)
+    expected = {
+        "f1": f1_score(target, output.argmax(1), average="macro"),
+        "auc": roc_auc_score(target, chances[:, 1] if classes == 2 else chances, multi_class="ovr"),
+        "log_loss": log_loss(target, chances),
+    }
+    for name, value in expected.items():
+        assert over_batches(name, output, target) == pytest.approx(value, rel=1e-9), name
+
+
+def test_figures_of_one_output_are_those_of_two():
+    torch.manual_seed(0)
+    output, target = torch.randn(50, 1, dtype=torch.float64), torch.randint(0, 2, (50,))
+    both = torch.cat((torch.zeros_like(output), output), dim=1)
+    for name in ("accuracy", "f1", "auc", "log_loss"):
+        single = over_batches(name, output, target[:, None].double())
+        assert single == pytest.approx(over_batches(name, both, target), rel=1e-9), name
+
+
+def test_the_area_of_a_class_that_is_absent_is_not_a_number():
+    assert math.isnan(over_batches("auc", torch.randn(6, 3), torch.tensor([0, 1, 0, 1, 0, 1])))
+
+
+def largest_error(outputs, targets):
+    return (outputs - targets).abs().max()
+
+
+def test_a_function_is_a_metric_and_can_be_monitored():
+    x, y = data()
+    options = {"validation": (x, y), "metrics": ("mae", largest_error), "monitor": "largest_error"}
+    network, result = train(**options, restore_best=True)
+    network.eval()
+    last = result.history[-1].metrics
+    assert list(last) == ["mae", "largest_error"]
+    assert last["largest_error"] >= last["mae"] > 0
+    best = max(record.metrics["largest_error"] for record in result.history)
+    assert largest_error(network(x), y).item() == pytest.approx(best)
+
+
+@pytest.mark.parametrize("name", ["rmse", "mae"])
+def test_errors_are_best_when_small(name):
+    x, y = data()
+    _, result = train(validation=(x, y), metrics=(name,), monitor=name, restore_best=True)
+    values = [record.metrics[name] for record in result.history]
+    assert values.index(min(values)) == result.best_epoch
+
+
+def test_two_metrics_of_one_name_are_refused():
+    with pytest.raises(ValueError, match="called 'r2'"):
+        make_metrics(["r2", "r2"])
 
 
 def test_accuracy_of_classes_of_one_hot_targets_and_of_a_single_output():

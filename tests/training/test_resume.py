@@ -1,8 +1,10 @@
 """Cut anywhere and gone on with, a training is the one that was never stopped; or it says what differs."""
 
 import copy
+import logging
 import multiprocessing
 import os
+import signal
 import threading
 
 import pytest
@@ -279,12 +281,11 @@ def test_a_run_ends_where_its_optimizer_has_converged(tmp_path):
 
 
 @pytest.fixture
-def small_disk(tmp_path):
-    """A folder with little room; where none can be mounted, files may not grow beyond that."""
+def small_disk(monkeypatch):
+    """Sets how large files may grow, as if the disk were full there."""
+    monkeypatch.setattr(logging.getLogger("cmalight"), "handlers", [])  # which may write to a file, too
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    import signal
-
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
     def limit(size):

@@ -19,6 +19,7 @@ from cmalight.sealed import DamagedError, SealError, VersionError, seal, unseal
 from cmalight.tables.encoding import ClassTarget, FeatureEncoding, Target, target_from_dict
 from cmalight.tables.scaling import Array
 from cmalight.tables.table import Reading, Table, listed
+from cmalight.training.schema import TEXT, DictOf, ListOf, Maybe, Number, One, Record, Tagged, anything
 
 KIND = "cmalight-model"
 VERSION = 1
@@ -156,18 +157,72 @@ def load_model(path: str | Path) -> TabularModel:
     try:
         return _model_from(plain)
     except (LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{path} does not describe a model ({error}); train the model again") from error
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        raise ValueError(f"{path} does not describe a model: {reason}; train the model again") from error
+
+
+_SCALING = Record({"low": ListOf(Number()), "high": ListOf(Number())})
+_MODEL = Record(
+    {
+        "network": Tagged("kind", {"layered": DictOf(str, anything)}),  # which checks itself
+        "weights": DictOf(str, One((torch.Tensor,), "a tensor")),
+        "features": Record(
+            {
+                "columns": ListOf(
+                    Tagged(
+                        "kind",
+                        {
+                            "numeric": Record({"kind": TEXT, "name": TEXT, "fill": Maybe(Number())}),
+                            "categorical": Record(
+                                {"kind": TEXT, "name": TEXT, "categories": ListOf(TEXT), "fill": Maybe(TEXT)}
+                            ),
+                        },
+                    )
+                ),
+                "scaling": _SCALING,
+            }
+        ),
+        "target": Tagged(
+            "task",
+            {
+                "regression": Record({"task": TEXT, "name": TEXT, "scaling": _SCALING}),
+                "classification": Record({"task": TEXT, "name": TEXT, "classes": ListOf(TEXT)}),
+            },
+        ),
+        "ignored": ListOf(TEXT),
+        "missing": ListOf(TEXT),
+    }
+)
 
 
 def _model_from(plain: dict[str, Any]) -> TabularModel:
+    _MODEL("the model", plain)
     weights: dict[str, torch.Tensor] = plain["weights"]
     with torch.device("meta"):  # takes no memory, so that a file cannot ask for more than it brings
         network = network_from_dict(plain["network"])
     network.load_state_dict(weights, assign=True)
     features = FeatureEncoding.from_dict(plain["features"])
     target = target_from_dict(plain["target"])
-    if (plain["network"]["features"], plain["network"]["outputs"]) != (features.width, target.outputs):
+    if (plain["network"]["features"], plain["network"].get("outputs", 1)) != (features.width, target.outputs):
         raise ValueError("the network does not fit the encoding")
-    if any(weight.dtype != torch.float32 for weight in weights.values()):
-        raise ValueError("the weights are not float32")
+    for name, weight in weights.items():
+        if weight.dtype != torch.float32 or not bool(torch.isfinite(weight).all()):
+            raise ValueError(f"the weights {name} are not finite numbers of type float32")
+    _check_encoding(features, target)
     return TabularModel(network, features, target, tuple(plain["ignored"]), tuple(plain["missing"]))
+
+
+def _check_encoding(features: FeatureEncoding, target: Target) -> None:
+    scalings = [features.scaling]
+    names = [*features.names, target.name]
+    lists = [names, *(feature.categories for feature in features.categorical)]
+    if isinstance(target, ClassTarget):
+        lists.append(target.classes)
+    else:
+        scalings.append(target.scaling)
+        if target.scaling.low.shape != (1,) or target.scaling.high.shape != (1,):
+            raise ValueError("the target is not scaled as one number")
+    if any(len(set(some)) < len(some) for some in lists):
+        raise ValueError("a name is there twice")
+    if any((scaling.low > scaling.high).any() for scaling in scalings):
+        raise ValueError("a scaling ends below where it begins")

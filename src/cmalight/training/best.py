@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from cmalight.training.history import EpochRecord
+from cmalight.training.metrics import is_best_when_small
 from cmalight.training.state import ModelState
 
 
@@ -40,7 +41,7 @@ class Best:
         if self.monitor == "loss":
             return record.train_loss if record.validation_loss is None else record.validation_loss
         value = record.metrics[self.monitor]
-        return value if self.monitor == "mse" else -value
+        return value if is_best_when_small(self.monitor) else -value
 
     def to_plain(self) -> dict[str, Any]:
         state = None if self._state is None else self._state.to_plain()

@@ -69,9 +69,8 @@ CHECKPOINT = Record(
 # What schedulers of torch add to a group.
 _OF_SCHEDULERS = ("initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum")
 
-# What torch's optimizers keep for a parameter: of its shape, or a single number.
-_OF_A_PARAMETERS_SHAPE = {
-    "step",
+# What torch's optimizers keep for a parameter: tensors of its shape, and single numbers.
+_OF_ITS_SHAPE = {
     "momentum_buffer",
     "exp_avg",
     "exp_avg_sq",
@@ -83,11 +82,9 @@ _OF_A_PARAMETERS_SHAPE = {
     "sum",
     "prev",
     "step_size",
-    "mu_product",
     "ax",
-    "mu",
-    "eta",
 }
+_SINGLE = {"step", "mu_product", "mu", "eta"}
 
 
 def require_consistent(content: dict[str, Any], model: nn.Module, optimizer: Optimizer) -> None:
@@ -136,8 +133,11 @@ def _require_optimizer(saved: dict[str, Any], optimizer: Optimizer) -> None:
     for number, state in saved["state"].items():
         if not 0 <= number < len(parameters):
             raise MisfitError("optimizer.state", number, f"numbers below {len(parameters)}")
-        for name in _OF_A_PARAMETERS_SHAPE & state.keys():
-            _require_state_of(f"optimizer.state[{number}].{name}", state[name], parameters[number])
+        for name, value in state.items():
+            _require_state_of(f"optimizer.state[{number}].{name}", name, value, parameters[number])
+    kinds = {frozenset(state) for state in saved["state"].values()}
+    if len(kinds) > 1 and all(kind <= _OF_ITS_SHAPE | _SINGLE for kind in kinds):
+        raise ValueError("its optimizer does not keep the same of every parameter")
 
 
 def _require_group(where: str, saved: dict[str, Any], own: dict[str, Any], options: dict[str, Any]) -> None:
@@ -159,7 +159,7 @@ def _require_same_kind(where: str, then: object, now: object, *, is_option: bool
         if is_option and not isinstance(then, bool):
             Number(whole=isinstance(now, int), finite=math.isfinite(now))(where, then)
     elif isinstance(now, Tensor) or now is None:
-        One((type(now), bool, int, float, Tensor), "a number")(where, then)
+        One((type(now), bool, int, float), "a number")(where, then)
     elif isinstance(now, tuple | list):
         if not isinstance(then, tuple | list) or len(then) != len(now):
             raise MisfitError(where, then, f"{len(now)} values")
@@ -169,9 +169,11 @@ def _require_same_kind(where: str, then: object, now: object, *, is_option: bool
         raise MisfitError(where, then, repr(now)[:100])
 
 
-def _require_state_of(where: str, state: object, parameter: Tensor) -> None:
-    if isinstance(state, Tensor):
-        if state.shape not in (parameter.shape, torch.Size(())) or not state.is_floating_point() | state.is_complex():
-            raise MisfitError(where, state, f"numbers of shape {tuple(parameter.shape)}")
-    elif state is not None:
-        One((int, float), "a number, or a tensor")(where, state)
+def _require_state_of(where: str, name: str, value: object, parameter: Tensor) -> None:
+    if name in _OF_ITS_SHAPE and value is not None:
+        if not isinstance(value, Tensor) or value.shape != parameter.shape or value.dtype != parameter.dtype:
+            raise MisfitError(where, value, f"a tensor like its parameter, {tuple(parameter.shape)}")
+    elif name in _SINGLE:
+        One((int, float, Tensor), "a number")(where, value)
+        if isinstance(value, Tensor) and (value.numel() != 1 or not value.is_floating_point()):
+            raise MisfitError(where, value, "a single number")

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from cmalight.compiled.engine import EngineName
 from cmalight.evaluation.batches import Order
 from cmalight.training.history import History
+from cmalight.training.metrics import MetricChoice
 from cmalight.training.multistart import ManyStarts, Start
 from cmalight.training.run import Run, Settings
 from cmalight.training.stopping import Status, StopRules
@@ -57,7 +58,7 @@ def fit(
     patience: int | None = None,
     tolerance: float | None = None,
     validation: Any = None,
-    metrics: Sequence[str] = (),
+    metrics: Sequence[MetricChoice] = (),
     monitor: str = "loss",
     measure_train_loss: bool = False,
     restore_best: bool = False,
@@ -83,8 +84,10 @@ def fit(
         patience: stop after so many epochs without a better validation.
         tolerance: stop once ‖d‖ of an epoch is this small (our optimizers only).
         validation: data to measure on after each epoch, in eval mode.
-        metrics: names, measured on the validation data: "mse", "r2", "accuracy".
-        monitor: what patience and restore_best look at: "loss" or one of the metrics.
+        metrics: measured on the validation data: "mse", "rmse", "mae", "r2", "accuracy", with scikit-learn "f1" (the
+            mean over classes), "auc", "log_loss"; or a function of all outputs and all targets.
+        monitor: what patience and restore_best look at: "loss", or the name of a metric; a function's is its own, and
+            best when large.
         measure_train_loss: measure the true training loss after each epoch, too.
         restore_best: end on the weights with the best validation (or, without validation data, true training) loss.
         checkpoint: a file to save to, at most every `checkpoint_seconds`; a run that finds its file goes on from there.

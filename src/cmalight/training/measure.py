@@ -13,7 +13,7 @@ from cmalight.evaluation.counting import sample_count
 from cmalight.evaluation.merging import merged
 from cmalight.evaluation.undisturbed import undisturbed
 from cmalight.training.feed import to_device
-from cmalight.training.metrics import make_metrics
+from cmalight.training.metrics import MetricChoice, make_metrics
 
 
 @torch.no_grad()
@@ -21,11 +21,11 @@ def measure(
     model: nn.Module,
     loss_fn: Callable[[Any, Any], Tensor],
     loader: Iterable[Any],
-    metric_names: Sequence[str],
+    chosen: Sequence[MetricChoice],
     device: torch.device,
 ) -> tuple[float, dict[str, float]]:
     """Mean loss and metrics over `loader` in eval mode."""
-    metrics = make_metrics(metric_names)
+    metrics = make_metrics(chosen)
     total, samples = 0.0, 0.0
     with undisturbed(model, loader, loss_fn):
         model.eval()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -19,19 +20,22 @@ class Metric(Protocol):
     def value(self) -> float: ...
 
 
-class MeanSquaredError:
-    """The mean over all elements."""
+class MeanError:
+    """The mean over all elements of a figure of each difference, and then a figure of that mean."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, each: Callable[[Tensor], Tensor] = torch.square, whole: Callable[[float], float] = lambda mean: mean
+    ) -> None:
+        self._each, self._whole = each, whole
         self._sum = 0.0
         self._count = 0
 
     def update(self, output: Tensor, target: Tensor) -> None:
-        self._sum += float((output.reshape(target.shape) - target).double().square().sum())
+        self._sum += float(self._each((output.reshape(target.shape) - target).double()).sum())
         self._count += target.numel()
 
     def value(self) -> float:
-        return self._sum / self._count if self._count else math.nan
+        return self._whole(self._sum / self._count) if self._count else math.nan
 
 
 class R2:
@@ -66,24 +70,138 @@ class Accuracy:
         self._count = 0
 
     def update(self, output: Tensor, target: Tensor) -> None:
-        if output.dim() > 1 and output.shape[1] > 1:
-            predicted = output.argmax(1)
-            wanted = target.argmax(1) if target.dim() > 1 and target.shape == output.shape else target
-        else:
-            predicted, wanted = output.reshape(-1) > 0, target.reshape(-1) > 0.5
-        self._right += int((predicted == wanted).sum())
+        wanted = _classes(output, target)
+        self._right += int((_chosen(output) == wanted).sum())
         self._count += wanted.numel()
 
     def value(self) -> float:
         return self._right / self._count if self._count else math.nan
 
 
-METRICS: dict[str, Callable[[], Metric]] = {"mse": MeanSquaredError, "r2": R2, "accuracy": Accuracy}
+class Gathered:
+    """Keeps all outputs and targets, for a figure that exists for all of them together only.
+
+    Args:
+        figure: called as `figure(outputs, targets)`, on the CPU.
+    """
+
+    def __init__(self, figure: Callable[[Tensor, Tensor], Any]) -> None:
+        self._figure = figure
+        self._outputs: list[Tensor] = []
+        self._targets: list[Tensor] = []
+
+    def update(self, output: Tensor, target: Tensor) -> None:
+        self._outputs.append(output.detach().cpu())
+        self._targets.append(target.detach().cpu())
+
+    def value(self) -> float:
+        return float(self._figure(torch.cat(self._outputs), torch.cat(self._targets))) if self._outputs else math.nan
 
 
-def make_metrics(names: Sequence[str]) -> dict[str, Metric]:
-    """Fresh metrics by name."""
-    unknown = [name for name in names if name not in METRICS]
-    if unknown:
-        raise ValueError(unknown_name("metric", unknown[0], METRICS))
-    return {name: METRICS[name]() for name in names}
+def f1(output: Tensor, target: Tensor) -> float:
+    """The mean over the classes of the harmonic mean of precision and recall."""
+    wanted, chosen = _classes(output, target), _chosen(output)
+    return float(_sklearn().f1_score(wanted, chosen, average="macro", zero_division=0.0))
+
+
+def auc(output: Tensor, target: Tensor) -> float:
+    """The area under the ROC curve, of several classes the mean of each against the rest; NaN where one is absent."""
+    wanted, chances = _classes(output, target), _probabilities(output)
+    if len(set(wanted.tolist())) < chances.shape[1]:
+        return math.nan
+    scores = chances[:, 1] if chances.shape[1] == 2 else chances
+    return float(_sklearn().roc_auc_score(wanted, scores, multi_class="ovr"))
+
+
+def log_loss(output: Tensor, target: Tensor) -> float:
+    """The mean of -log of the probability that the right class was given."""
+    chances = _probabilities(output)
+    return float(_sklearn().log_loss(_classes(output, target), chances, labels=range(chances.shape[1])))
+
+
+def _chosen(output: Tensor) -> Tensor:
+    return output.argmax(1) if _is_wide(output) else (output.reshape(-1) > 0).long()
+
+
+def _classes(output: Tensor, target: Tensor) -> Tensor:
+    """The right class of each sample: a label, or the largest of as many targets as outputs."""
+    if _is_wide(output):
+        return target.argmax(1) if target.dim() > 1 and target.shape == output.shape else target.long()
+    return (target.reshape(-1) > 0.5).long()
+
+
+def _probabilities(output: Tensor) -> Tensor:
+    if _is_wide(output):
+        return torch.softmax(output.double(), dim=1)
+    of_one = torch.sigmoid(output.double().reshape(-1))
+    return torch.stack((1 - of_one, of_one), dim=1)
+
+
+def _is_wide(output: Tensor) -> bool:
+    return output.dim() > 1 and output.shape[1] > 1
+
+
+def _sklearn() -> Any:
+    try:
+        import sklearn.metrics  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise ImportError('This metric is scikit-learn\'s: pip install "cmalight[data]"') from error
+    return sklearn.metrics
+
+
+METRICS: dict[str, Callable[[], Metric]] = {
+    "mse": MeanError,
+    "rmse": partial(MeanError, whole=math.sqrt),
+    "mae": partial(MeanError, torch.abs),
+    "r2": R2,
+    "accuracy": Accuracy,
+    "f1": partial(Gathered, f1),
+    "auc": partial(Gathered, auc),
+    "log_loss": partial(Gathered, log_loss),
+}
+
+_BEST_WHEN_SMALL = ("mse", "rmse", "mae", "log_loss")
+
+MetricChoice = str | Callable[[Tensor, Tensor], Any]
+"""A name of `METRICS`, or a function of all outputs and all targets."""
+
+
+def metric_name(metric: MetricChoice) -> str:
+    """What a metric is called in the history: a function by its own name."""
+    return metric if isinstance(metric, str) else str(getattr(metric, "__name__", type(metric).__name__))
+
+
+def is_best_when_small(name: str) -> bool:
+    """Whether the smaller value of a metric is the better one; functions of the user's own are best when large."""
+    return name in _BEST_WHEN_SMALL
+
+
+def make_metrics(metrics: Iterable[MetricChoice]) -> dict[str, Metric]:
+    """Fresh metrics by name.
+
+    Args:
+        metrics: names, or functions that are called as `function(outputs, targets)` and give a number.
+
+    Raises:
+        ValueError: a name is not known, or two metrics have the same name.
+    """
+    made: dict[str, Metric] = {}
+    for metric in metrics:
+        name = metric_name(metric)
+        if name in made or (callable(metric) and name in METRICS):
+            raise ValueError(f"Two metrics are called {name!r}: give each another name, a function by its __name__")
+        if callable(metric):
+            made[name] = Gathered(metric)
+        elif metric in METRICS:
+            made[name] = METRICS[metric]()
+        else:
+            raise ValueError(unknown_name("metric", str(metric), METRICS))
+    return made
+
+
+def measured(metrics: Iterable[MetricChoice], output: Tensor, target: Tensor) -> dict[str, float]:
+    """The metrics of one set of outputs."""
+    made = make_metrics(metrics)
+    for metric in made.values():
+        metric.update(output, target)
+    return {name: metric.value() for name, metric in made.items()}

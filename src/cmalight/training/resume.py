@@ -20,6 +20,7 @@ from cmalight.sealed import bytes_of, unreadable
 from cmalight.training import checkpoint, content_forms
 from cmalight.training.checkpoint import CheckpointError
 from cmalight.training.history import History
+from cmalight.training.metrics import metric_name
 from cmalight.training.schema import MisfitError
 from cmalight.training.state import ModelState
 
@@ -204,7 +205,9 @@ class RunCheckpoints:
             "batches": _batching(run.feed),
             "seed": str(settings.seed),
             "validation data": _fingerprint(run.validation),
-            "measurements": str((settings.metrics, settings.measure_train_loss)),
+            "measurements": str(
+                (tuple(metric_name(metric) for metric in settings.metrics), settings.measure_train_loss)
+            ),
             "best": str((settings.restore_best, settings.monitor)),
         }
 

@@ -35,7 +35,7 @@ from cmalight.training.feed import counter, device_of, training_feed, validation
 from cmalight.training.history import EpochRecord, History, HistoryFile
 from cmalight.training.loop import EpochFigures, Problem, plain_epoch, watched_epoch
 from cmalight.training.measure import measure
-from cmalight.training.metrics import make_metrics
+from cmalight.training.metrics import MetricChoice, make_metrics
 from cmalight.training.optimizers import make_optimizer, require_parameters_of
 from cmalight.training.progress import Display, Quiet, make_display
 from cmalight.training.resume import RunCheckpoints
@@ -49,7 +49,7 @@ class Settings:
     """What `fit` was asked for, beside the model and the data."""
 
     rules: StopRules
-    metrics: tuple[str, ...]
+    metrics: tuple[MetricChoice, ...]
     monitor: str
     measure_train_loss: bool
     restore_best: bool
@@ -68,11 +68,11 @@ class Settings:
         for callback in self.callbacks:
             if not isinstance(callback, Callback):
                 raise ValueError(f"Invalid callback: {callback!r} has no on_epoch_end(record)")
-        make_metrics(self.metrics)
+        names = tuple(make_metrics(self.metrics))
         if self.metrics and not has_validation:
             raise ValueError("metrics are measured on the validation data: pass validation=(inputs, targets)")
-        if self.monitor not in ("loss", *self.metrics):
-            raise ValueError(unknown_name("figure to monitor", self.monitor, ("loss", *self.metrics)))
+        if self.monitor not in ("loss", *names):
+            raise ValueError(unknown_name("figure to monitor", self.monitor, ("loss", *names)))
         if self.rules.patience is not None and not has_validation:
             raise ValueError("patience waits for a better validation: pass validation=(inputs, targets)")
         if self.rules.tolerance is not None and not watched:

@@ -96,6 +96,21 @@ class Record:
             form(f"{where}.{key}", value[key])  # type: ignore[index]
 
 
+@dataclass(frozen=True)
+class Tagged:
+    """A dict whose form depends on the text at one key."""
+
+    key: str
+    forms: Mapping[str, Form]
+
+    def __call__(self, where: str, value: object) -> None:
+        _require_dict(where, value, str)
+        tag = value.get(self.key)  # type: ignore[attr-defined]
+        if not isinstance(tag, str) or tag not in self.forms:
+            raise MisfitError(f"{where}.{self.key}", tag, " or ".join(self.forms))
+        self.forms[tag](where, value)
+
+
 def anything(_where: str, _value: object) -> None:
     """Fits always."""
 
