@@ -94,13 +94,15 @@ def scaling_from_dict(plain: dict[str, Any]) -> Scaling:
     """What `to_dict` was made from.
 
     Raises:
-        ValueError: the lists do not fit each other.
+        ValueError: the lists do not fit each other, or a scale is not positive.
     """
     kind = plain["kind"]
     names = ("low", "high") if kind == "minmax" else ("centre", "spread")
     first, second = (np.asarray(plain[name], dtype=np.float64) for name in names)
     if kind not in SCALING_KINDS or first.ndim != 1 or first.shape != second.shape:
         raise ValueError("the scaling is not one")
+    if (first > second).any() if kind == "minmax" else (second <= 0).any():
+        raise ValueError("a scaling ends below where it begins")
     return MinMax(first, second) if kind == "minmax" else Centred(first, second, kind == "robust")
 
 
