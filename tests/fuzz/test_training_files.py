@@ -81,7 +81,7 @@ def models(tmp_path_factory):
     table.write_text("\n".join(["a,b,kind,price", *lines]))
     contents = []
     for target in ("price", "kind"):
-        options = ["--target", target, "--epochs", "2", "--save", str(folder / target)]
+        options = ["--target", target, "--max-epochs", "2", "--save", str(folder / target)]
         assert CliRunner().invoke(command, ["train", str(table), *options]).exit_code == 0
         contents.append(unseal((folder / target).read_bytes(), kind=KIND, version=VERSION))
     return table, contents
