@@ -66,8 +66,6 @@ CHECKPOINT = Record(
     }
 )
 
-# What schedulers of torch add to a group.
-_OF_SCHEDULERS = ("initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum")
 
 # What torch's optimizers keep for a parameter: tensors of its shape, and single numbers.
 _OF_ITS_SHAPE = {
@@ -141,7 +139,8 @@ def _require_optimizer(saved: dict[str, Any], optimizer: Optimizer) -> None:
 
 
 def _require_group(where: str, saved: dict[str, Any], own: dict[str, Any], options: dict[str, Any]) -> None:
-    Record(dict.fromkeys({**own, **{name: None for name in _OF_SCHEDULERS if name in saved}}, anything))(where, saved)
+    # While it runs, an optimizer may add to its groups, as Prodigy does, and so may a scheduler.
+    Record(dict.fromkeys({**own, **saved}, anything))(where, saved)
     for name, now in own.items():
         if name == "params" and saved[name] != now:
             raise MisfitError(f"{where}.{name}", saved[name], repr(now)[:100])
