@@ -82,7 +82,8 @@ def models(tmp_path_factory):
     contents = []
     for target in ("price", "kind"):
         options = ["--target", target, "--max-epochs", "2", "--save", str(folder / target)]
-        assert CliRunner().invoke(command, ["train", str(table), *options]).exit_code == 0
+        result = CliRunner().invoke(command, ["train", str(table), *options])
+        assert result.exit_code == 0, result.output
         contents.append(unseal((folder / target).read_bytes(), kind=KIND, version=VERSION))
     return table, contents
 
