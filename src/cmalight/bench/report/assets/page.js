@@ -120,7 +120,7 @@ const report = (() => {
     const columns = [
       { title: "data set and network", text: true }, { title: "solver", text: true }, { title: "runs", text: true }, { title: "final loss" }, { title: "best loss" },
       ...data.tested.map((title) => ({ title })),
-      ...data.paperTaus.map((tau) => ({ title: `s to ${tauText(data.taus[tau]).replace(/ /g, "\u00a0")}` })),
+      ...data.paperTaus.map((tau) => ({ title: `s to ${tauText(data.taus[tau]).replace(" =", "\u00a0=")}` })),
       { title: "evaluations / epoch" }, { title: "acceptance" },
     ];
     const maximised = new Set(columns.flatMap((column, c) => (column.title === "test accuracy" ? [c] : [])));
