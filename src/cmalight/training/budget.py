@@ -34,20 +34,17 @@ class Budget:
 
     def share(self) -> float:
         """What is done, from 0 at the start to 1 at the end."""
-<<<<<<< HEAD
-        by_epochs = _share(self.epochs, self.max_epochs)
-        return max(by_epochs, 0.0 if self.clock_share is None else self.clock_share())
-=======
         seconds = 0.0 if self._time_limit is None else self._seconds()
-        return share_done(self.epochs, seconds, max_epochs=self._max_epochs, time_limit=self._time_limit)
->>>>>>> main
+        return share_done(self.epochs, seconds, max_epochs=self.max_epochs, time_limit=self._time_limit)
 
     __call__ = share
 
     @property
     def clock_share(self) -> Callable[[], float] | None:
         """Gives what is done by the clock alone; None without a time limit."""
-        return None if self._time_limit is None else lambda: _share(self._seconds(), self._time_limit)
+        if self._time_limit is None:
+            return None
+        return lambda: share_done(0.0, self._seconds(), max_epochs=None, time_limit=self._time_limit)
 
 
 def share_done(epochs: float, seconds: float, *, max_epochs: int | None, time_limit: float | None) -> float:
