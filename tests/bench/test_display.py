@@ -18,12 +18,12 @@ def test_the_table_shows_what_is_running_and_what_failed():
     runs = bench.plan(spec(solvers=["adam", "sgd", "ig"]))
     seen = board.Board(runs, 2, 10.0)
     seen.hear(Told(runs[0].key, 7, 0.125, 3.0))
-    seen.record(runs[1], "failed", 2.0)
+    seen.record(runs[1], "failed")
     console = Console(width=150, record=True, file=io.StringIO())
     console.print(display.drawing(seen.view(), ["diabetes 1x5 seed 0 sgd: failed: it raised"]))
     text = console.export_text()
     assert "1 of 3 runs recorded" in text
-    assert "1 without a figure, 0:02 left" in text
+    assert "1 without a figure, 0:00 left" in text
     assert "adam" in text
     assert "0.125" in text
     assert "it raised" in text
@@ -40,7 +40,7 @@ def test_a_late_word_of_a_run_that_is_over_is_not_shown():
 def test_plain_lines_where_there_is_no_terminal(caplog):
     runs = bench.plan(spec())
     seen = board.Board(runs, 1, None)
-    seen.record(runs[0], "done", 1.0)
+    seen.record(runs[0], "done")
     shown = display.make_display(True)
     content = {"status": "done", "final_loss": 0.5, "seconds": 1.0, "epochs": {"epoch": [0, 1]}}
     with caplog.at_level(logging.INFO, logger="cmalight.bench"):
@@ -48,11 +48,25 @@ def test_plain_lines_where_there_is_no_terminal(caplog):
     assert "1 of 1, 0:00 left: diabetes 1x5 seed 0 adam: loss 0.5 after 2 epochs and 1.0 s" in caplog.text
 
 
+def test_the_time_left_is_a_bound_until_a_run_has_ended_and_then_by_the_pace(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(board.time, "monotonic", lambda: now[0])
+    runs = bench.plan(spec(solvers=["adam", "sgd", "ig", "cma"]))
+    seen = board.Board(runs, 2, 10.0)
+    assert seen.view().time_left == "at least 0:20 left"
+    now[0] = 15.0  # five seconds of which the processes took to start
+    seen.record(runs[0], "done")
+    seen.record(runs[1], "done")
+    assert seen.view().time_left == "0:15 left"
+    seen.hear(Told(runs[2].key, 7, 0.125, 3.0))
+    assert seen.view().time_left == "0:09 left"  # two and a half of four are done, in fifteen seconds
+
+
 def test_a_cell_is_done_when_all_its_solvers_are():
     runs = bench.plan(spec(solvers=["adam", "sgd"], seeds=2))
     seen = board.Board(runs, 1, None)
     for run in runs[:3]:
-        seen.record(run, "failed", None)
+        seen.record(run, "failed", reused=True)
     assert (seen.view().cells_done, seen.view().cells) == (1, 2)
 
 

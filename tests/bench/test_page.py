@@ -9,6 +9,7 @@ import pytest
 
 from cmalight import bench
 from cmalight.bench.analysis.summaries import control_figures, costs_at, problem_table
+from cmalight.bench.analysis.tables import shown as in_print
 from cmalight.bench.report.content import TAUS, page_data, read_study
 from cmalight.bench.report.page import page as page_of
 from tests.bench.synthetic import run, write
@@ -231,21 +232,68 @@ def test_the_table_has_pythons_numbers_and_sorts(opened, study):
     )
     assert len(rows) == len(expected)
     for shown, cells in zip(rows, expected, strict=True):
-        assert shown[:2] == [f"{cells[0]} · {cells[1]}", cells[2]]
-        for text, value in zip(shown[2:9], cells[3:10], strict=True):
+        assert shown[:3] == [f"{cells[0]} · {cells[1]}", cells[2], cells[3]]
+        for text, value in zip(shown[3:], cells[4:], strict=True):
             if math.isnan(value) or math.isinf(value):
-                assert text == ("" if math.isnan(value) else "never")
+                assert text == in_print(value)
             else:
                 assert float(text) == pytest.approx(value, rel=6e-4)
-        assert shown[9] == cells[10]
-    heading = page.locator("#table th").nth(2)
+    heading = page.locator("#table th").nth(3)
     for direction in ("ascending", "descending"):
         heading.get_by_role("button").click()
         assert heading.get_attribute("aria-sort") == direction
-        values = [float(text) for text in page.locator("#table tbody tr td:nth-child(3)").all_inner_texts() if text]
+        values = [float(text) for text in page.locator("#table tbody tr td:nth-child(4)").all_inner_texts() if text]
         assert values == sorted(values, reverse=direction == "descending")
     page.fill("#filter", "covtype")
     assert page.locator("#table tbody tr").count() == 4
+
+
+def test_the_table_says_how_many_runs_got_there_and_what_the_test_part_gave(opened, study):
+    page = opened()
+    assert any("of 4" in text for text in page.locator("#table td.never").all_inner_texts())
+    titles = page.locator("#table th").all_inner_texts()
+    assert titles[2:7] == ["runs", "final loss", "best loss", "test loss", "test accuracy"]
+
+
+@pytest.mark.parametrize("width", [1280, 1000])
+def test_the_table_fits_its_box(opened, width):
+    page = opened(width)
+    inside, box = page.evaluate(
+        "(box => [box.scrollWidth, box.clientWidth])(document.querySelector('#results .scroll'))"
+    )
+    assert inside <= box
+
+
+def test_failures_are_in_sight_in_a_narrow_window(opened):
+    page = opened(500)
+    ends, edge = page.evaluate(
+        """(box => [box.querySelector('tbody tr td:nth-child(3)').getBoundingClientRect().right,
+                    box.getBoundingClientRect().right])(document.querySelector('#results .scroll'))"""
+    )
+    assert ends <= edge
+
+
+def test_ticks_say_which_axis_is_logarithmic(opened):
+    page = opened()
+
+    def axes():
+        return page.evaluate("(l => [l.xaxis.type, l.yaxis.type])(document.getElementById('curve').layout)")
+
+    assert (page.is_checked("#log-x"), page.is_checked("#log-y"), axes()) == (False, True, ["linear", "log"])
+    page.uncheck("#log-y")
+    page.check("#log-x")
+    assert axes() == ["log", "linear"]
+
+
+def test_dashes_mean_solvers_everywhere(opened):
+    page = opened()
+    lines = page.evaluate(
+        """document.getElementById('strip').data.filter(t => t.type === 'scatter')
+                   .map(t => [t.name.split(',')[0], t.line.dash, t.opacity])"""
+    )
+    dashes = {solver: {dash for other, dash, _ in lines if other == solver} for solver, *_ in lines}
+    assert dashes == {"cmalight": {"solid"}, "cma": {"solid"}}
+    assert len({opacity for solver, _, opacity in lines if solver == "cma"}) == 4
 
 
 def test_curves_follow_what_is_chosen(opened, study):

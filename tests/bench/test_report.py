@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 
 import pytest
@@ -278,7 +279,7 @@ def test_groups_are_big_small_and_all(tmp_path):
     groups = size_groups(runs)
     assert [name for name, _ in groups] == ["big data sets", "small data sets", "all data sets"]
     assert [len(problems) for _, problems in groups] == [1, 1, 3]
-    assert [name for name, _ in size_groups(runs[runs["dataset"] == "bikes"])] == ["all data sets, small ones"]
+    assert [name for name, _ in size_groups(runs[runs["dataset"] == "bikes"])] == ["all data sets (small)"]
 
 
 def test_the_papers_tolerances_are_on_the_slider():
@@ -319,3 +320,14 @@ def test_the_demo_ends_with_the_report(tmp_path):
     report = tmp_path / "demo" / "report"
     assert done.output.splitlines()[-1] == f"report: {report / 'index.html'}"
     assert len(embedded(report)["problems"]["name"]) == 8
+
+
+def test_what_a_killed_report_left_goes_after_an_hour(tmp_path):
+    folder = write(tmp_path / "results", [run("a", [0.1])])
+    left, fresh = (folder / "report" / "tables" / f".{name}.csv.1.tmp" for name in ("old", "new"))
+    left.parent.mkdir(parents=True)
+    for path in (left, fresh):
+        path.write_text("cut off")
+    os.utime(left, (0, 0))
+    bench.write_report(folder)
+    assert (left.exists(), fresh.exists()) == (False, True)

@@ -8,6 +8,7 @@ import pytest
 
 from cmalight.bench.analysis.tables import (
     Column,
+    PartlySolved,
     Table,
     latex_text,
     markdown_text,
@@ -55,7 +56,7 @@ def test_latex_is_booktabs_with_the_best_in_bold():
         assert text.count(rule) == 1
     assert r"x & a & \textbf{0.25} \\" in text
     assert r" & b & 0.5 \\" in text
-    assert r"y & a & -- \\" in text
+    assert r"y & a & never \\" in text
     assert r" & b & \textbf{$3 \cdot 10^{-7}$} \\" in text
 
 
@@ -87,3 +88,14 @@ def test_names_are_text_in_latex():
 )
 def test_cells_as_they_are_printed(value, text):
     assert shown(value) == text
+
+
+def test_a_median_that_too_few_runs_reach_says_how_many_do():
+    rows = [("x", "a", PartlySolved(1, 2)), ("x", "b", math.inf), ("x", "c", 2.0)]
+    assert [line.split("|")[3].strip() for line in to_markdown(table(rows)).splitlines()[2:]] == [
+        "1 of 2",
+        "never",
+        "**2**",
+    ]
+    assert r"& a & 1 of 2 \\" in to_latex(table(rows))
+    assert [row[2] for row in csv.reader(io.StringIO(to_csv(table(rows))))][1:] == ["inf", "inf", "2.0"]

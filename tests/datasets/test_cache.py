@@ -74,6 +74,11 @@ def test_any_damage_is_noticed(tmp_path_factory: pytest.TempPathFactory, place: 
     assert loaded is None or loaded.digest() == RAW.digest()  # a flipped byte of padding changes nothing
 
 
+def test_a_cache_whose_parts_do_not_fit_is_not_taken(tmp_path: Path) -> None:
+    cache.save(tmp_path / "x.bin", Raw(np.zeros((4, 3)), np.zeros(5)), recipe="r", stamp="s")
+    assert cache.load(tmp_path / "x.bin", recipe="r", stamp="s") is None
+
+
 def test_a_damaged_cache_is_rebuilt(data_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     (data_folder / "tiny.csv").write_bytes(b"".join(b"%d,%d\n" % (i, i) for i in range(8)))
     source = Delimited(file="tiny.csv", target=1)

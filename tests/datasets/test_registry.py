@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmalight.datasets import DataError, Entry, Raw, dataset_info, datasets, generated, load_dataset, register, where
-from cmalight.datasets.entries.entry import training_count
-from cmalight.datasets.splitting import permutation, split
+from cmalight.datasets.splitting import split
+from cmalight.tables.splitting import permutation, training_count
 from tests.datasets.makers import cifar, gzipped, idx, tarred
 
 REAL = os.environ.get("CMALIGHT_DATA", "")

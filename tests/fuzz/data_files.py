@@ -5,6 +5,7 @@ gave data, how many were refused with a message that names the file, and what el
 """
 
 import gzip
+import hashlib
 import io
 import json
 import logging
@@ -19,6 +20,7 @@ import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas
@@ -234,10 +236,27 @@ def a_cache(folder: Path, numbers: Numbers) -> None:
     )
     first = load_dataset("fuzz")
     path = cached_path(entry)
-    path.write_bytes(damaged(path.read_bytes(), numbers))
+    content = path.read_bytes()
+    path.write_bytes(damaged(content, numbers) if numbers.random() < 0.5 else resealed(content, numbers))
     again = load_dataset("fuzz")
     if not (bool((first.x_train == again.x_train).all()) and bool((first.y_train == again.y_train).all())):
         raise AssertionError("other data than before the damage")
+
+
+def resealed(content: bytes, numbers: Numbers) -> bytes:
+    """Another header, with the checksum that it needs."""
+    length = int.from_bytes(content[8:16], "little")
+    header = content[16 : 16 + length]
+    found: dict[str, Any] = json.loads(header)
+    odd: list[Any] = [-1, 2**70, "x", None, [], {}, 1.5, [2**62, 2**62], [-4], "object", "float16"]
+    what = numbers.choice((*found, "array", "bytes"))
+    if what == "array":
+        found["arrays"][0][numbers.choice(("name", "type", "shape", "sha256"))] = numbers.choice(odd)
+    elif what != "bytes":
+        found[what] = numbers.choice(odd)
+    header = damaged(header, numbers) if what == "bytes" else json.dumps(found).encode()
+    sealed = len(header).to_bytes(8, "little") + header + hashlib.sha256(header).digest()
+    return content[:8] + sealed + content[16 + length + 32 :]
 
 
 def an_answer(folder: Path, numbers: Numbers) -> None:

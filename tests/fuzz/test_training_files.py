@@ -81,8 +81,9 @@ def models(tmp_path_factory):
     table.write_text("\n".join(["a,b,kind,price", *lines]))
     contents = []
     for target in ("price", "kind"):
-        options = ["--target", target, "--epochs", "2", "--save", str(folder / target)]
-        assert CliRunner().invoke(command, ["train", str(table), *options]).exit_code == 0
+        options = ["--target", target, "--max-epochs", "2", "--save", str(folder / target)]
+        result = CliRunner().invoke(command, ["train", str(table), *options])
+        assert result.exit_code == 0, result.output
         contents.append(unseal((folder / target).read_bytes(), kind=KIND, version=VERSION))
     return table, contents
 

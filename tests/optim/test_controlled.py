@@ -71,7 +71,8 @@ def test_an_undone_epoch_restores_weights_and_the_bases_state_bit_for_bit(make):
             {n: v for n, v in g.items() if n in optimizer.base.defaults} for g in all_state(optimizer)["param_groups"]
         ]
 
-    assert any([run_epoch(optimizer, objective, model, batches).outcome.keeps for _ in range(3)])
+    outcomes = [run_epoch(optimizer, objective, model, batches).outcome for _ in range(3)]
+    assert any(outcome.keeps for outcome in outcomes)
     lr = float(optimizer.param_groups[0]["lr"])
     weights, state, settings = copied_state(model), all_state(optimizer)["state"], settings_of_the_base()
     for _ in range(2):

@@ -123,7 +123,7 @@ def epoch_with_a_gradient(optimizer, objective, model, batches, *, number, value
 )
 @pytest.mark.parametrize("number", [0, 4])
 def test_what_an_epoch_leaves_in_the_bases_state_has_to_be_finite(make, dtype, value, number):
-    """One batch with a gradient whose square overflows and an ordinary loss: the weights hardly move, the state dies."""
+    """One batch with a gradient whose square overflows and an ordinary loss: weights hardly move, the state dies."""
     model, batches, objective, optimizer = controlled_problem(make, dtype)
     assert run_epoch(optimizer, objective, model, batches).outcome.keeps
     weights, state = copied_state(model), copy.deepcopy(optimizer.base.state_dict()["state"])
@@ -132,7 +132,8 @@ def test_what_an_epoch_leaves_in_the_bases_state_has_to_be_finite(make, dtype, v
     assert same_state(copied_state(model), weights)
     torch.testing.assert_close(optimizer.base.state_dict()["state"], state, rtol=0, atol=0)
     before = objective()
-    assert any([run_epoch(optimizer, objective, model, batches).outcome.keeps for _ in range(3)])
+    outcomes = [run_epoch(optimizer, objective, model, batches).outcome for _ in range(3)]
+    assert any(outcome.keeps for outcome in outcomes)
     assert objective() < before
 
 

@@ -14,8 +14,9 @@ import torch
 from rich.console import Console
 
 from cmalight.training import TensorBoard
+from cmalight.training.budget import share_done
 from cmalight.training.history import EpochRecord, History
-from cmalight.training.progress import Bar, Lines, describe, make_display, share_done
+from cmalight.training.progress import Bar, Lines, describe, make_display
 from tests.training.common import data, train
 
 RECORD = EpochRecord(3, 1.5, 0.25, 0.5, 0.5, "accepted", 2, validation_loss=0.3, metrics={"r2": 0.75})

@@ -4,7 +4,7 @@ from cmalight import bench
 
 bench.run(bench.read_spec("demo"), "results")        # what `cmalight bench run demo --out results` does
 results = bench.load("results")                      # two pandas frames
-costs = bench.solution_costs(results, tau=1e-2)      # a row a problem, a column a solver
+costs = bench.solution_costs(results, tau=1e-2)      # one row per problem, one column per solver
 bench.performance_profile(costs)
 bench.write_report("results")                        # what `cmalight bench report results` does
 """

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cmalight.datasets.entries.entry import Array, Entry, Raw, Task, training_count
+from cmalight.datasets.entries.entry import Array, Entry, Raw, Task
 from cmalight.errors import DataError
 from cmalight.tables.scaling import MinMax
+from cmalight.tables.splitting import split_rows
 
 _BLOCK_ROWS = 65_536
 
@@ -45,7 +46,7 @@ class DataSplit:
 
 def split(entry: Entry, raw: Raw, *, seed: int, test_share: float) -> DataSplit:
     """The publisher's own test part where there is one, else a random one of `test_share`, rounded up."""
-    x_train, y_train, x_test, y_test = _parts(raw, seed=seed, test_share=test_share)
+    x_train, y_train, x_test, y_test = _parts(raw, seed=seed, test_share=test_share, name=entry.name)
     features = int(np.prod(x_train.shape[1:]))
     input_scaling: MinMax | None = None
     if entry.image is None:
@@ -75,19 +76,10 @@ def split(entry: Entry, raw: Raw, *, seed: int, test_share: float) -> DataSplit:
     )
 
 
-def permutation(rows: int, seed: int) -> Array:
-    """A random order that is the same on every version of NumPy: the legacy generator is frozen, the new one is not."""
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be a whole number from 0 to 2**32 - 1, got {seed}")
-    return np.random.RandomState(seed).permutation(rows)
-
-
-def _parts(raw: Raw, *, seed: int, test_share: float) -> tuple[Array, Array, Array, Array]:
+def _parts(raw: Raw, *, seed: int, test_share: float, name: str) -> tuple[Array, Array, Array, Array]:
     if raw.x_test is not None and raw.y_test is not None:
         return raw.x, raw.y, raw.x_test, raw.y_test
-    count = training_count(len(raw.x), test_share)
-    order = permutation(len(raw.x), seed)
-    train, test = order[:count], order[count:]
+    train, test = split_rows(len(raw.x), test_share, seed, source=name)
     return raw.x[train], raw.y[train], raw.x[test], raw.y[test]
 
 

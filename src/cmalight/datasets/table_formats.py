@@ -16,15 +16,16 @@ from typing import IO, Any
 import numpy as np
 
 from cmalight.datasets.archives import members
-from cmalight.datasets.entries.entry import Array, Raw, library
+from cmalight.datasets.entries.entry import Raw, library
 from cmalight.errors import DataError
 from cmalight.files import refuse_larger
+from cmalight.tables.categories import MOST_CATEGORIES, codes, indicators, ordered
 from cmalight.tables.delimited import read_frame
+from cmalight.tables.table import number_name
 
 Column = str | int
 _MISSING = ("", "NA", "?", "<null>")
 _LONGEST_HEADER_LINE = 1 << 20
-_MOST_CATEGORIES = 1_000
 _MOST_HEADER_LINES = 100_000
 
 
@@ -158,24 +159,29 @@ def encoded(
         raise DataError(f"{path} has no complete row")
     if len(frame.columns) < 2:
         raise DataError(f"{path} has a target and nothing to predict it from")
-    ranks = {column: _ranks(frame[column]) for column in one_hot}
-    categories = {column: int(rank.max()) + 1 for column, rank in ranks.items()}
-    for column, count in categories.items():
-        if count > _MOST_CATEGORIES:
+    found = {column: _names(frame[column]) for column in one_hot}
+    categories = {column: ordered(names) for column, names in found.items()}
+    for column, count in ((column, len(different)) for column, different in categories.items()):
+        if count > MOST_CATEGORIES:
             raise DataError(
                 f"{path}: one-hot would make {count} columns of {column!r}: drop it, or take it as a number"
             )
-    width = len(frame.columns) - 1 - len(one_hot) + sum(categories.values())
+    width = len(frame.columns) - 1 - len(one_hot) + sum(len(different) for different in categories.values())
     refuse_larger(f"{path} as {width} columns", len(frame) * width * 8, error=DataError)
     x = np.empty((len(frame), width))
     at = 0
     for column in frame.columns.drop(target):
-        if column in ranks:
-            x[:, at : at + categories[column]] = ranks[column][:, np.newaxis] == np.arange(categories[column])
-        else:
+        different = categories.get(column)
+        if different is None:
             x[:, at] = frame[column].to_numpy(np.float64)
-        at += categories.get(column, 1)
-    y = _ranks(frame[target]) if labels else frame[target].to_numpy(np.float64)
+        else:
+            x[:, at : at + len(different)] = indicators(codes(found[column], different), len(different))
+        at += 1 if different is None else len(different)
+    if labels:
+        names = _names(frame[target])
+        y = codes(names, ordered(names)).astype(np.float64)
+    else:
+        y = frame[target].to_numpy(np.float64)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise DataError(f"{path} has a value that is not a finite number")
     return Raw(x, y)
@@ -224,10 +230,8 @@ def _text(line: bytes, path: Path) -> str:
         raise DataError(f"{path} is not text in UTF-8 ({error.reason} at byte {error.start} of a line)") from error
 
 
-def _ranks(values: Any) -> Array:
-    """The rank of each value among the different ones: numbers by size, anything else by the alphabet."""
-    pandas = library("pandas")
+def _names(values: Any) -> list[str]:
+    """The cells as categories: numbers in one spelling, if all are numbers."""
     plain = values.astype(str).str.strip()
-    numbers = pandas.to_numeric(plain, errors="coerce")
-    kept = plain if numbers.isna().any() else numbers
-    return np.asarray(np.unique(kept.to_numpy(dtype=None if kept is numbers else str), return_inverse=True)[1])
+    numbers = library("pandas").to_numeric(plain, errors="coerce")
+    return plain.tolist() if numbers.isna().any() else [number_name(number) for number in numbers]

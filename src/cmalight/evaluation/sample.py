@@ -15,11 +15,11 @@ from cmalight.evaluation.sharing import sizes_of
 
 # All of the data where it is not more than this and small batches can be made into large ones.
 WHOLE = 2048
-# Else about this share of the rows, so that a forward pass over them costs some 2 % of an epoch of steps; not fewer
-# rows than _FEWEST, whose mean would say little, and not more than WHOLE, beyond which it says little more.
+# Else this many rows where they can be evaluated in large batches, and this share of an epoch's where not, from two to
+# four batches: so a forward pass over them costs some 2 % of the steps of a window of a hundred batches.
+_MERGED_ROWS = 1024
 _SHARE = 0.06
-_FEWEST = 256
-_BATCHES_OF_A_STREAM = 8
+_FEWEST_BATCHES, _MOST_BATCHES = 2, 4
 _SEED = 0x5A3917
 
 
@@ -54,11 +54,12 @@ def chosen_batches(loader: Iterable[Any], *, may_merge: bool) -> tuple[list[Any]
     """
     sizes = sizes_of(loader)
     if sizes is None:
-        return _first(loader, _BATCHES_OF_A_STREAM), False
+        return _first(loader, _MOST_BATCHES), False
     rows = int(sum(sizes))
     if may_merge and rows <= WHOLE:
         return list(loader), True
-    wanted = min(rows, max(min(WHOLE, round(_SHARE * rows)), _FEWEST))
+    batches = max(_FEWEST_BATCHES, min(_MOST_BATCHES, round(_SHARE * len(sizes))))
+    wanted = min(rows, _MERGED_ROWS if may_merge else int(batches * sizes[0]))
     if hasattr(loader, "for_evaluation"):  # TensorBatches
         in_memory: Any = loader
         return _rows_of(in_memory.tensors, _drawn(rows, wanted), in_memory.batch_size), wanted == rows

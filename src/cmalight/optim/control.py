@@ -135,7 +135,7 @@ class Control:
             evaluations_reported=state.evaluations_reported,
         )
         write(self._home, fresh)
-        self.remember(rule.fresh(f_0))
+        self.remember(rule.fresh(f_0, self.step_sizes.largest()))
         self.step_sizes.forget()
         self._circumstances = self._describe_circumstances(getattr(objective, "model", None))
 

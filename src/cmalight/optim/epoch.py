@@ -244,7 +244,7 @@ class Epoch:
             control.update(factor=self.pace.factor)
             control.end(self._model)
             self._optimizer.epoch_under_way = None
-            del self.window
+            self.__dict__.pop("window", None)  # which an interruption may have left unmade
         if lr_changed:
             control.step_sizes.warn("was changed inside an epoch", stacklevel=4)
         warn_if_stalled(self._optimizer)

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from cmalight.optim.control import Control
 
 
+# Where a budget is used up, and the loop goes on all the same. Zero would not be a step size any more: the groups would
+# lose their ratio, and a budget that is extended could not raise it again.
+_LEAST_FACTOR = 1e-6
+
+
 class Pace:
     """Of one epoch.
 
@@ -70,12 +75,13 @@ class Pace:
     def begins_step(self, given: int) -> None:
         """Sets the step size; `given` batches were given to the loop, this one included."""
         self._given = given
-        self._set_factor(self._rule.factor(self.share(ahead=0.5), self._begun.steps + self.steps))
+        self._set_factor(self.factor_ahead(0))
         self.steps += 1
 
     def factor_ahead(self, number: int) -> float:
         """For an engine: by what the step size is multiplied in the next step but `number`."""
-        return self._rule.factor(self.share(ahead=number + 0.5), self._begun.steps + self.steps + number)
+        factor = self._rule.factor(self.share(ahead=number + 0.5), self._begun.steps + self.steps + number)
+        return max(factor, _LEAST_FACTOR)
 
     def took(self, steps: int) -> None:
         """For an engine: so many more steps were taken."""

@@ -20,7 +20,7 @@ def has_converged(optimizer: EpochOptimizer) -> bool:
     """Whether the step size is so far below rounding that nothing will move any more."""
     state = optimizer.control.state
     rounding = _rounding(optimizer)
-    return bool(state.epochs) and optimizer.control.step_sizes.largest() < rounding * rounding * min(state.zeta_0, 1.0)
+    return bool(state.epochs) and state.height < rounding * rounding * min(state.zeta_0, 1.0)
 
 
 def warn_if_stalled(optimizer: EpochOptimizer) -> None:
@@ -30,7 +30,7 @@ def warn_if_stalled(optimizer: EpochOptimizer) -> None:
     if state.stall_reported or not optimizer.owns_lr:
         return
     stalled = has_stalled(
-        zeta=control.step_sizes.largest(),
+        zeta=state.height,
         zeta_0=state.zeta_0,
         rounding=_rounding(optimizer),
         epochs_still=state.epochs_still,
@@ -44,7 +44,7 @@ def warn_if_stalled(optimizer: EpochOptimizer) -> None:
     if stalled:
         still = state.epochs_still
         moved = f"and the last {still} epochs did not move the weights" if still else "below what can move the weights"
-        what = f"has stalled: lr is {control.step_sizes.largest():.3g}, {moved}"
+        what = f"has stalled: lr is {state.height:.3g}, {moved}"
     else:
         what = (
             f"goes round in a circle: in the last {state.epochs_alike} epochs neither lr nor the loss to beat changed"

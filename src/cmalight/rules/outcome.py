@@ -30,7 +30,8 @@ class Outcome(Enum):
     # The tolerant rule's (docs/controlled.md).
     KEPT = (34, True, "kept")
     GROWN = (37, True, "kept, and the step size grew")
-    REFUSED = (39, False, "ended too high: undone, step size shrunk")
+    STAGNATED = (38, True, "kept: no lower loss for some time, step size shrunk")
+    REFUSED = (40, False, "ended too high: undone, step size shrunk")
 
     def __init__(self, line: int, keeps: bool, text: str) -> None:
         self.line = line

@@ -130,8 +130,8 @@ class Rule(ABC):
         """ζ⁰, where somebody has asked for `zeta`."""
         return zeta
 
-    def fresh(self, f_0: float) -> Any:  # noqa: ARG002 - for rules that remember something
-        """What is remembered at w⁰."""
+    def fresh(self, f_0: float, zeta: float) -> Any:  # noqa: ARG002 - for rules that remember something
+        """What is remembered at w⁰, with ζ⁰ = `zeta`."""
         return self.Memory()
 
     def after_outside_change(self, memory: Any, *, zeta: float) -> Any:  # noqa: ARG002

@@ -12,13 +12,21 @@ import numpy.typing as npt
 
 from cmalight.errors import DataError
 from cmalight.files import refuse_larger
-from cmalight.tables.scaling import Array, MinMax
+from cmalight.tables.categories import MOST_CATEGORIES, codes, indicators, ordered
+from cmalight.tables.scaling import (
+    Array,
+    MinMax,
+    Scaling,
+    ScalingKind,
+    fitted_scaling,
+    minmax_from_dict,
+    scaling_from_dict,
+)
+from cmalight.tables.splitting import Rows
 from cmalight.tables.table import Column, Table, listed, number_name
 
 Task = Literal["regression", "classification"]
-Rows = npt.NDArray[np.intp]
 
-_MOST_CATEGORIES = 1000
 _MOST_CLASSES = 1000
 _FEW_VALUES = 10  # whole numbers with no more different values than this may be classes
 
@@ -72,20 +80,15 @@ class CategoricalFeature:
     @classmethod
     def fitted_on(cls, column: Column, *, impute: bool) -> CategoricalFeature:
         counts = Counter(cell for cell in column.values if cell is not None)
-        categories = tuple(sorted(counts))
+        categories = tuple(ordered(counts))
         return cls(column.name, categories, max(categories, key=counts.__getitem__) if impute else None)
 
     def apply(self, table: Table) -> Array:
         column = table.column(self.name)
         if self.fill is None:
             _refuse_missing(table, column)
-        position = {category: index for index, category in enumerate(self.categories)}
-        encoded = np.zeros((table.rows, self.width))
-        for row, cell in enumerate(_as_text(column)):
-            index = position.get(self.fill if cell is None else cell)  # type: ignore[arg-type]
-            if index is not None:
-                encoded[row, index] = 1.0
-        return encoded
+        cells = (self.fill if cell is None else cell for cell in _as_text(column))
+        return indicators(codes(cells, self.categories), self.width)
 
     def unknown(self, table: Table) -> list[str]:
         return sorted({cell for cell in _as_text(table.column(self.name)) if cell is not None} - set(self.categories))
@@ -96,21 +99,29 @@ class CategoricalFeature:
 
 @dataclass(frozen=True)
 class FeatureEncoding:
-    """Numbers scaled to [0, 1], then the categories one-hot, each in the order of the columns."""
+    """Numbers, scaled, then the categories one-hot, each in the order of the columns."""
 
     numeric: tuple[NumericFeature, ...]
-    scaling: MinMax
+    scaling: Scaling
     categorical: tuple[CategoricalFeature, ...]
 
     @classmethod
     def fitted_on(
-        cls, table: Table, training: Rows, *, impute: bool = False, categorical: Collection[str] = ()
+        cls,
+        table: Table,
+        training: Rows,
+        *,
+        impute: bool = False,
+        categorical: Collection[str] = (),
+        scaling: ScalingKind = "minmax",
     ) -> FeatureEncoding:
         """Looks at every row for what is wrong, but learns from the training rows alone.
 
         Args:
             impute: fill missing numbers with the column's median, missing text with its most frequent category.
             categorical: columns that are categories even if they look like numbers; they have to be text in `table`.
+            scaling: of the numbers: "minmax" to [0, 1], "standard" by mean and standard deviation, "robust" by median
+                and quartiles, with outliers drawn in.
         """
         if not table.columns:
             raise DataError(f"{table.source} has no column beside the target; expected at least one feature")
@@ -119,8 +130,8 @@ class FeatureEncoding:
         part = table.take(training)
         numeric = tuple(NumericFeature.fitted_on(c, impute=impute) for c in part.columns if c.is_numeric)
         text = tuple(CategoricalFeature.fitted_on(c, impute=impute) for c in part.columns if not c.is_numeric)
-        scaling = MinMax.fitted_on(_joined([feature.apply(part) for feature in numeric], part.rows))
-        return cls(numeric, scaling, text)
+        numbers = _joined([feature.apply(part) for feature in numeric], part.rows)
+        return cls(numeric, fitted_scaling(numbers, scaling), text)
 
     @property
     def features(self) -> tuple[NumericFeature | CategoricalFeature, ...]:
@@ -164,8 +175,8 @@ class FeatureEncoding:
             for c in columns
             if c["kind"] == "categorical"
         )
-        scaling = MinMax.from_dict(plain["scaling"])
-        if not scaling.low.shape == scaling.high.shape == (len(numeric),):
+        scaling = scaling_from_dict(plain["scaling"])
+        if scaling.columns != len(numeric):
             raise ValueError("the scaling does not fit the columns")
         return cls(numeric, scaling, categorical)
 
@@ -183,7 +194,7 @@ def _check_feature(table: Table, column: Column, training: Rows, *, impute: bool
     if column.name not in categorical:
         _refuse_numbers_among_text(where, column, cells)
     different = len(set(cells))
-    if different > _MOST_CATEGORIES or (different == table.rows > _FEW_VALUES):
+    if different > MOST_CATEGORIES or (different == table.rows > _FEW_VALUES):
         raise DataError(
             f"{where} has {different} different texts in {table.rows} rows, too many for categories; "
             "leave it out (drop)"
@@ -325,8 +336,7 @@ class ClassTarget:
         return cls(name, tuple(number_name(c) if column.is_numeric else c for c in different))
 
     def encode(self, table: Table) -> npt.NDArray[np.int64]:
-        position = {label: index for index, label in enumerate(self.classes)}
-        return np.array([position[str(label)] for label in _as_text(table.column(self.name))], dtype=np.int64)
+        return codes(_as_text(table.column(self.name)), self.classes).astype(np.int64)
 
     def decode(self, outputs: Array) -> list[str]:
         return [self.classes[index] for index in outputs.argmax(axis=1)]
@@ -340,7 +350,7 @@ Target = NumberTarget | ClassTarget
 
 def target_from_dict(plain: dict[str, Any]) -> Target:
     if plain["task"] == "regression":
-        return NumberTarget(plain["name"], MinMax.from_dict(plain["scaling"]))
+        return NumberTarget(plain["name"], minmax_from_dict(plain["scaling"]))
     return ClassTarget(plain["name"], tuple(plain["classes"]))
 
 

@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from cmalight.errors import unknown_name
 from cmalight.tables.encoding import (
     ClassTarget,
     FeatureEncoding,
     NumberTarget,
     NumericFeature,
-    Rows,
     Target,
     Task,
     complete_target,
     detect_task,
 )
 from cmalight.tables.reading import read_table
-from cmalight.tables.scaling import MinMax
+from cmalight.tables.scaling import SCALING_KINDS, MinMax, ScalingKind
+from cmalight.tables.splitting import Rows, split_rows
 from cmalight.tables.table import Reading, Table, listed
 
 logger = logging.getLogger("cmalight.tabular")
@@ -39,6 +39,7 @@ class TableChoices:
         task: "regression" or "classification"; None looks at the target.
         categorical: columns of categories that look like numbers.
         drop: columns to leave out.
+        scaling: of the numbers among the inputs: "minmax", "standard" or "robust".
         impute: "median" fills missing numbers with the median, missing text with the most frequent category.
         test_share: the share of the rows that is kept for testing.
         seed: which rows those are.
@@ -52,12 +53,15 @@ class TableChoices:
     impute: Literal["median"] | None = None
     test_share: float = 0.25
     seed: int = 0
+    scaling: ScalingKind = "minmax"
 
     def __post_init__(self) -> None:
         if not 0 <= self.test_share < 1:
             raise ValueError(f"Invalid test_share value: {self.test_share}; expected 0 or more, and less than 1")
         if self.impute not in (None, "median"):
             raise ValueError(f"Invalid impute value: {self.impute!r}; expected 'median' or None")
+        if self.scaling not in SCALING_KINDS:
+            raise ValueError(unknown_name("scaling", self.scaling, SCALING_KINDS))
         if self.task not in (None, "regression", "classification"):
             raise ValueError(f"Invalid task value: {self.task!r}; expected 'regression' or 'classification'")
 
@@ -106,7 +110,11 @@ def prepare(source: str | Path | Table, choices: TableChoices) -> Prepared:
     training, test = split_rows(table.rows, choices.test_share, choices.seed, labels, source=table.source)
     target = _target(table, name, task, training)
     features = FeatureEncoding.fitted_on(
-        table.without([name]), training, impute=choices.impute is not None, categorical=choices.categorical
+        table.without([name]),
+        training,
+        impute=choices.impute is not None,
+        categorical=choices.categorical,
+        scaling=choices.scaling,
     )
     for feature, categories in features.unknown(table.take(test)).items():
         logger.info("column %r: only test rows have %s, which count as none", feature, listed(categories))
@@ -128,27 +136,6 @@ def _target(table: Table, name: str, task: Task, training: Rows) -> Target:
     if task == "classification":
         return ClassTarget.fitted_on(table, name)
     return NumberTarget.fitted_on(table, name, training)
-
-
-def split_rows(
-    rows: int, test_share: float, seed: int, labels: npt.NDArray[Any] | None, *, source: str = "the table"
-) -> tuple[Rows, Rows]:
-    """Training and test rows by a seed; with labels, each class gives its share and keeps a row for training."""
-    shuffled = np.random.default_rng(seed).permutation(rows)
-    if labels is None:
-        groups = [shuffled]
-    else:
-        _, codes = np.unique(np.array([str(label) for label in labels]), return_inverse=True)
-        groups = [shuffled[codes[shuffled] == code] for code in range(codes.max() + 1)]
-    sizes = [min(round(test_share * len(group)), len(group) - 1) for group in groups]
-    training = np.sort(np.concatenate([group[size:] for group, size in zip(groups, sizes, strict=True)]))
-    test = np.sort(np.concatenate([group[:size] for group, size in zip(groups, sizes, strict=True)]))
-    if len(training) < 2 or (test_share > 0 and len(test) == 0):
-        raise ValueError(
-            f"{source} has too few rows ({rows}) for a test share of {test_share:g}; "
-            "give more, or a test share of 0 for no test"
-        )
-    return training, test
 
 
 def _prepare_dataset(name: str, choices: TableChoices) -> Prepared:

@@ -161,7 +161,9 @@ def load_model(path: str | Path) -> TabularModel:
         raise ValueError(f"{path} does not describe a model: {reason}; train the model again") from error
 
 
-_SCALING = Record({"low": ListOf(Number()), "high": ListOf(Number())})
+_MINMAX = Record({"kind": TEXT, "low": ListOf(Number()), "high": ListOf(Number())})
+_CENTRED = Record({"kind": TEXT, "centre": ListOf(Number()), "spread": ListOf(Number())})
+_SCALING = Tagged("kind", {"minmax": _MINMAX, "standard": _CENTRED, "robust": _CENTRED})
 _MODEL = Record(
     {
         "network": Tagged("kind", {"layered": DictOf(str, anything)}),  # which checks itself
@@ -213,16 +215,11 @@ def _model_from(plain: dict[str, Any]) -> TabularModel:
 
 
 def _check_encoding(features: FeatureEncoding, target: Target) -> None:
-    scalings = [features.scaling]
     names = [*features.names, target.name]
     lists = [names, *(feature.categories for feature in features.categorical)]
     if isinstance(target, ClassTarget):
         lists.append(target.classes)
-    else:
-        scalings.append(target.scaling)
-        if target.scaling.low.shape != (1,) or target.scaling.high.shape != (1,):
-            raise ValueError("the target is not scaled as one number")
+    elif target.scaling.columns != 1:
+        raise ValueError("the target is not scaled as one number")
     if any(len(set(some)) < len(some) for some in lists):
         raise ValueError("a name is there twice")
-    if any((scaling.low > scaling.high).any() for scaling in scalings):
-        raise ValueError("a scaling ends below where it begins")

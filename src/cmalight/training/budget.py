@@ -34,18 +34,30 @@ class Budget:
 
     def share(self) -> float:
         """What is done, from 0 at the start to 1 at the end."""
-        by_epochs = _share(self.epochs, self.max_epochs)
-        return max(by_epochs, 0.0 if self.clock_share is None else self.clock_share())
+        seconds = 0.0 if self._time_limit is None else self._seconds()
+        return share_done(self.epochs, seconds, max_epochs=self.max_epochs, time_limit=self._time_limit)
 
     __call__ = share
 
     @property
     def clock_share(self) -> Callable[[], float] | None:
         """Gives what is done by the clock alone; None without a time limit."""
-        return None if self._time_limit is None else lambda: _share(self._seconds(), self._time_limit)
+        if self._time_limit is None:
+            return None
+        return lambda: share_done(0.0, self._seconds(), max_epochs=None, time_limit=self._time_limit)
 
 
-def _share(done: float, whole: float | None) -> float:
-    if whole is None:
-        return 0.0
-    return min(1.0, max(0.0, done / whole)) if whole > 0 else 1.0
+def share_done(epochs: float, seconds: float, *, max_epochs: int | None, time_limit: float | None) -> float:
+    """How much of a run is behind it, by the limit that will end it first.
+
+    Args:
+        epochs: done so far.
+        seconds: of training so far.
+        max_epochs: the end in epochs, if there is one.
+        time_limit: the end in seconds, if there is one.
+
+    Returns:
+        From 0 to 1; 0 where there is no end.
+    """
+    shares = [(epochs, max_epochs), (seconds, time_limit)]
+    return max(0.0 if whole is None else min(1.0, done / whole) if whole > 0 else 1.0 for done, whole in shares)

@@ -128,7 +128,7 @@ def _require_optimizer(saved: dict[str, Any], optimizer: Optimizer) -> None:
     if len(saved["param_groups"]) != len(own["param_groups"]):
         raise ValueError(f"its optimizer has {len(saved['param_groups'])} groups, not {len(own['param_groups'])}")
     for number, (group, now) in enumerate(zip(saved["param_groups"], own["param_groups"], strict=True)):
-        _require_group(f"optimizer.param_groups[{number}]", group, now, optimizer.defaults)
+        _require_group(f"optimizer.param_groups[{number}]", group, now, optimizer)
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for number, state in saved["state"].items():
         if not 0 <= number < len(parameters):
@@ -136,16 +136,24 @@ def _require_optimizer(saved: dict[str, Any], optimizer: Optimizer) -> None:
         for name, value in state.items():
             _require_state_of(f"optimizer.state[{number}].{name}", name, value, parameters[number])
     kinds = {frozenset(state) for state in saved["state"].values()}
-    if len(kinds) > 1 and all(kind <= _OF_ITS_SHAPE | _SINGLE for kind in kinds):
+    if len(kinds) > 1 and _is_torchs(optimizer) and all(kind <= _OF_ITS_SHAPE | _SINGLE for kind in kinds):
         raise ValueError("its optimizer does not keep the same of every parameter")
 
 
-def _require_group(where: str, saved: dict[str, Any], own: dict[str, Any], options: dict[str, Any]) -> None:
-    Record(dict.fromkeys({**own, **{name: None for name in _OF_SCHEDULERS if name in saved}}, anything))(where, saved)
+def _is_torchs(optimizer: Optimizer) -> bool:
+    """Its own, or under our control: those do not change what they were told."""
+    return type(getattr(optimizer, "base", optimizer)).__module__.startswith("torch.optim")
+
+
+def _require_group(where: str, saved: dict[str, Any], own: dict[str, Any], optimizer: Optimizer) -> None:
+    may_have = _OF_SCHEDULERS if _is_torchs(optimizer) else saved  # others note down what they like
+    Record(dict.fromkeys([*own, *(name for name in may_have if name in saved)], anything))(where, saved)
     for name, now in own.items():
-        if name == "params" and saved[name] != now:
+        is_option = name in optimizer.defaults
+        is_fixed = name == "params" or (is_option and isinstance(now, bool | None) and _is_torchs(optimizer))
+        if is_fixed and (type(saved[name]) is not type(now) or saved[name] != now):
             raise MisfitError(f"{where}.{name}", saved[name], repr(now)[:100])
-        _require_same_kind(f"{where}.{name}", saved[name], now, is_option=name in options)
+        _require_same_kind(f"{where}.{name}", saved[name], now, is_option=is_option)
     Number(least=0)(f"{where}.lr", float(saved["lr"]))
 
 

@@ -8,6 +8,7 @@ import time
 from typing import Any, Protocol, TextIO
 
 from cmalight.errors import duration
+from cmalight.training.budget import share_done
 from cmalight.training.history import EpochRecord
 
 _REFRESH_SECONDS = 0.2
@@ -108,13 +109,6 @@ class Bar:
             left=f"{duration(left)} left" if share > 0 else "",
         )
         self._bar.refresh()
-
-
-def share_done(epochs_done: float, seconds: float, *, max_epochs: int | None, time_limit: float | None) -> float:
-    """How much of the run is behind it, by the limit that will end it first."""
-    by_epochs = epochs_done / max_epochs if max_epochs else 0.0
-    by_time = seconds / time_limit if time_limit else 0.0
-    return min(1.0, max(by_epochs, by_time))
 
 
 def describe(record: EpochRecord) -> str:

@@ -27,7 +27,7 @@ class Traces:
     """The runs that ended well as points: what was spent, and the true loss there.
 
     labels: every run, those that failed too
-    points: a row a measurement, in order: the start, the measured epochs, the end
+    points: one row per measurement, in order: the start, the measured epochs, the end
     improvements: the points that are lower than all before them in their run
     """
 
@@ -54,7 +54,7 @@ def solution_costs(
     solvers: Collection[str] | None = None,
     complete: bool = True,
 ) -> pandas.DataFrame:
-    """What it cost each solver to solve each problem: a row a problem, a column a solver, inf for never.
+    """What it cost each solver to solve each problem: one row per problem, one column per solver, inf for never.
 
     A problem is a data set, a network and a seed. It is solved at the first moment with a measured true training loss
     of at most f_L + tau (f(w0) - f_L), where f_L is the lowest that any of `solvers` measured on it.

@@ -1,7 +1,7 @@
 """Performance profiles (Dolan and Moré), data profiles (Moré and Wild) and what follows from them, on plain frames.
 
-Every function takes `costs`: a row a problem, a column a solver, in any unit. A failure costs inf. A problem that
-nobody solved counts for nobody, and still divides: shares are shares of all problems.
+Every function takes `costs`: one row per problem, one column per solver, in any unit. A failure costs inf. A problem
+that nobody solved counts for nobody, and still divides: shares are shares of all problems.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def pairwise_wins(costs: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def resampled(problems: int, resamples: int) -> npt.NDArray[np.int64]:
-    """Which problems are drawn, a row a resample.
+    """Which problems are drawn, one row per resample.
 
     A hash of a counter rather than a generator, so that the page can draw the very same ones.
     """

@@ -36,7 +36,7 @@ def size_groups(runs: pandas.DataFrame) -> list[tuple[str, set[str]]]:
     everything = set(runs["problem"])
     parts = [(name, problems) for name, problems in found if problems and problems != everything]
     whole = [name for name, problems in found if problems and problems == everything]
-    return [*parts, (f"all data sets, {whole[0].split()[0]} ones" if whole else "all data sets", everything)]
+    return [*parts, (f"all data sets ({whole[0].split()[0]})" if whole else "all data sets", everything)]
 
 
 def is_image_set(dataset: str) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from cmalight.bench.analysis.costs import Traces, solution_costs
 from cmalight.bench.analysis.profiles import pairwise_wins, profile_area
-from cmalight.bench.analysis.tables import Column, Table
+from cmalight.bench.analysis.tables import Column, PartlySolved, Table
 
 if TYPE_CHECKING:
     import pandas
@@ -57,41 +57,52 @@ def costs_at(traces: Traces, taus: Sequence[float] = PAPER_TAUS) -> Costs:
     return {tau: solution_costs(traces, tau, complete=False) for tau in taus}
 
 
+_NEVER = "1 of 2: so many runs got there, too few for a median; never: none did."
+
+
+def tested(traces: Traces) -> list[tuple[str, str]]:
+    """Columns of the test part that were measured, with their titles."""
+    columns = (("final_test_loss", "test loss"), ("final_test_accuracy", "test accuracy"))
+    return [(name, title) for name, title in columns if traces.runs[name].notna().any()]
+
+
 def problem_table(traces: Traces, figures: pandas.DataFrame, of_tau: Costs) -> Table:
-    """A row a data set, network and solver; medians over the seeds."""
-    taus = list(of_tau)
-    costs = [_by_key(traces, table) for table in of_tau.values()]
+    """One row per data set, network and solver; medians over the seeds."""
+    taus, on_test = list(of_tau), tested(traces)
     runs = traces.runs
     done = runs["status"] == "done"
     final, best = (runs[name].where(done).astype("float64").to_numpy() for name in ("final_loss", "best_loss"))
-    medians = [final, *(runs["key"].map(cost).to_numpy(dtype=np.float64) for cost in costs)]
-    medians += [runs["key"].map(figures[name]).to_numpy(dtype=np.float64) for name in ("per_epoch", "acceptance")]
+    test = [runs[name].where(done).astype("float64").to_numpy() for name, _ in on_test]
+    costs = [runs["key"].map(_by_key(traces, table)).to_numpy(dtype=np.float64) for table in of_tau.values()]
+    control = [runs["key"].map(figures[name]).to_numpy(dtype=np.float64) for name in ("per_epoch", "acceptance")]
     statuses = runs["status"].to_numpy(dtype=object)
     order = {name: place for place, name in enumerate(traces.labels.solvers)}
     rows: list[tuple[Any, ...]] = []
     found: dict[Any, Any] = dict(runs.groupby(["dataset", "net", "variant", "label"]).indices)
     for (dataset, net, variant, label), places in found.items():
-        loss, *others = (_median(column[places]) for column in medians)
+        names = (str(dataset), f"{net}{variant}", str(label), status_text(statuses[places]))
         lowest = float(np.fmin.reduce(best[places]))
-        rows.append((str(dataset), f"{net}{variant}", str(label), loss, lowest, *others, status_text(statuses[places])))
+        others = (_median(column[places]) for column in (*test, *costs, *control))
+        rows.append((*names, _median(final[places]), lowest, *others))
     rows.sort(key=lambda cells: (cells[0], cells[1], order[cells[2]]))
     columns = (
         Column("data set", is_text=True),
         Column("network", is_text=True),
         Column("solver", is_text=True),
+        Column("runs", is_text=True),
         Column("final loss", best="low"),
         Column("best loss", best="low"),
+        *(Column(title, best="low" if "loss" in title else "high") for _, title in on_test),
         *(Column(f"s to τ={tau_text(tau)}", best="low") for tau in taus),
         Column("evaluations per epoch", best="low"),
         Column("acceptance rate"),
-        Column("runs", is_text=True),
     )
-    caption = "Medians over the seeds (best loss: over seeds and epochs). never: more than half of the runs did not."
+    caption = f"Medians over the seeds (best loss: over seeds and epochs). {_NEVER}"
     return Table("results", caption, columns, tuple(rows), group=2)
 
 
 def solver_table(traces: Traces, figures: pandas.DataFrame, of_tau: Costs) -> Table:
-    """A row a solver, over all problems that all solvers have a result of."""
+    """One row per solver, over all problems that all solvers have a result of."""
     taus = list(of_tau)
     costs = [table.dropna() for table in of_tau.values()]
     rows: list[tuple[Any, ...]] = []
@@ -115,7 +126,7 @@ def solver_table(traces: Traces, figures: pandas.DataFrame, of_tau: Costs) -> Ta
         Column("acceptance rate"),
         Column("runs", is_text=True),
     )
-    caption = f"Share of {len(costs[0])} problems solved, and medians over all of them."
+    caption = f"Share of {len(costs[0])} problems solved, and medians over all of them. {_NEVER}"
     return Table("solvers", caption, columns, tuple(rows))
 
 
@@ -162,11 +173,13 @@ def _by_key(traces: Traces, table: pandas.DataFrame) -> pandas.Series[float]:
 
 
 def _median(values: Any) -> float:
-    """NaN is nothing; inf is a value, so a median of more failures than successes is inf."""
+    """NaN is nothing; inf is a value, so the median of as many failures as successes, or more, is infinite."""
     known = np.asarray(values, dtype=np.float64)
     known = known[~np.isnan(known)]
     if not len(known):
         return float("nan")
     ordered = np.sort(known)
     middle = len(ordered) // 2
-    return float(ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
+    median = float(ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
+    solved = int(np.isfinite(ordered).sum())
+    return PartlySolved(solved, len(ordered)) if solved and median == np.inf else median

@@ -30,6 +30,24 @@ _MARKDOWN = {"&": "&amp;", "<": "&lt;", ">": "&gt;", **{sign: f"\\{sign}" for si
 NEVER = "never"
 
 
+class PartlySolved(float):
+    """A median that is not reached, though some of the runs are there: infinite as a number, `1 of 2` in print.
+
+    Attributes:
+        solved: how many runs got there.
+        runs: of how many.
+    """
+
+    solved: int
+    runs: int
+
+    def __new__(cls, solved: int, runs: int) -> PartlySolved:
+        """An infinite number that knows its share."""
+        made = super().__new__(cls, math.inf)
+        made.solved, made.runs = solved, runs
+        return made
+
+
 @dataclass(frozen=True)
 class Column:
     """best: which of the numbers are printed in bold"""
@@ -41,7 +59,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of texts and numbers; inf stands for never, NaN or None for nothing.
+    """Rows of texts and numbers; inf stands for never or `PartlySolved`, NaN or None for nothing.
 
     name: of the files
     group: how many of the first columns say which rows compete for the best
@@ -76,13 +94,15 @@ def shown(value: Cell, *, digits: int = 4) -> str:
         return ""
     if isinstance(value, str):
         return value
+    if isinstance(value, PartlySolved):
+        return f"{value.solved} of {value.runs}"
     if isinstance(value, float) and math.isinf(value):
         return NEVER
     return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
 def to_csv(table: Table) -> str:
-    """All digits; inf for never."""
+    """All digits; inf for never, and where too few runs got there for a median."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([column.title for column in table.columns])
@@ -135,7 +155,7 @@ def _latex_cell(cell: Cell) -> str:
     if isinstance(cell, str):
         return latex_text(text)
     power = re.fullmatch(r"(-?[\d.]+)e([+-]\d+)", text)
-    return rf"${power[1]} \cdot 10^{{{int(power[2])}}}$" if power else text.replace(NEVER, "--")
+    return rf"${power[1]} \cdot 10^{{{int(power[2])}}}$" if power else text
 
 
 def _one_line(text: str) -> str:

@@ -15,15 +15,24 @@ from cmalight.bench.analysis.tables import to_csv, to_latex, to_markdown
 from cmalight.bench.report.content import page_data, read_study, tables
 from cmalight.bench.report.figures import figure_files
 from cmalight.bench.report.page import page
-from cmalight.files import write_all
+from cmalight.files import remove_abandoned, write_all
 
 __all__ = ["write_report"]
 
 
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
-    """Writes index.html, figures/ and tables/ into `out` (by default `folder`/report) and returns the page's path.
+    """The page, the figures and the tables of a results folder; nothing is written before everything is made.
 
-    Nothing is written before everything is made.
+    Args:
+        folder: of the results.
+        out: where index.html, figures/ and tables/ go; by default `folder`/report.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        ValueError: where the folder has no results.
+        OSError: where the report cannot be written.
     """
     out = Path(folder) / "report" if out is None else Path(out)
     _check_place(out)
@@ -36,6 +45,7 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
         contents[out / "figures" / name] = content
     for place in {path.parent for path in contents}:
         place.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(place)
     write_all(contents)
     return out / "index.html"
 

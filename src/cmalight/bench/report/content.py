@@ -114,6 +114,7 @@ def page_data(study: Study) -> dict[str, Any]:
         "outcomes": outcome_legend(),
         "boxes": box_data(study),
         "table": _table(study, places),
+        "tested": [title for _, title in summaries.tested(study.traces)],
         "notes": about.notes(study.results, study.traces, about.runs_left(study.folder, study.results.runs)),
         "facts": about.facts(study.results.runs),
         "failures": about.failures(runs),
@@ -130,7 +131,7 @@ def slider(runs: int) -> tuple[float, ...]:
 
 
 def box_data(study: Study) -> list[dict[str, Any]]:
-    """Figure 1 of the paper: a box a solver that has a control, a value a run."""
+    """Figure 1 of the paper: one box per solver that has a control, one value per run."""
     runs = study.traces.runs.assign(
         per_epoch=study.traces.runs["key"].map(study.figures["per_epoch"]),
         acceptance=study.traces.runs["key"].map(study.figures["acceptance"]),
@@ -192,13 +193,12 @@ def _curves(study: Study) -> dict[str, Any]:
 
 
 def _table(study: Study, places: dict[str, int]) -> list[list[Any]]:
-    """Family, solver, and the figures that do not depend on which solvers are shown."""
+    """Family, solver, runs, and the figures that do not depend on which solvers are shown."""
     full = summaries.problem_table(study.traces, study.figures, {})
     solvers: Sequence[str] = study.traces.labels.solvers
     numbers = {name: place for place, name in enumerate(solvers)}
     return [
-        [places[f"{row[0]} · {row[1]}"], numbers[str(row[2])], *map(plain_number, row[3:7]), row[7]]
-        for row in full.rows
+        [places[f"{row[0]} · {row[1]}"], numbers[str(row[2])], row[3], *map(plain_number, row[4:])] for row in full.rows
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -223,11 +224,13 @@ def strip_figure(study: Study, family: str, rows: Any, found: Sequence[Any]) -> 
     figure, (top, below) = grid(2, 1, height=sum(heights) + 1.7, sharex=True, height_ratios=heights)
     colours = ListedColormap([one["colour"] for one in outcomes])
     norm = BoundaryNorm([at - 0.5 for at in range(len(outcomes) + 1)], len(outcomes))
-    labels, used = [], set()
+    labels, used, labels_seen = [], set(), Counter[str]()
     for at, (row, codes, steps, count) in enumerate(shown):
         label = rows["label"].iat[row]
         edges = [place * count / len(codes) for place in range(len(codes) + 1)]
-        top.step(edges, [*steps, steps[-1]], where="post", color=looks[label].colour, linewidth=1.2)
+        paler = 1.0 - 0.17 * min(labels_seen[label], 4)
+        labels_seen[label] += 1
+        top.step(edges, [*steps, steps[-1]], where="post", **line_look(looks[label]), linewidth=1.2, alpha=paler)
         below.pcolormesh(edges, [at - 0.4, at + 0.4], [codes], cmap=colours, norm=norm, edgecolors="face", lw=0.2)
         labels.append(plain(f"{label}, seed {rows['seed'].iat[row]}"))
         used |= {int(code) for code in codes}

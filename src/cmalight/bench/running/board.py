@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from cmalight.bench.running.one_run import Told
 from cmalight.bench.spec.planning import PlannedRun
+from cmalight.errors import duration
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class View:
 
     cells_done: those in which every solver has a result
     seconds_left: an estimate; None before there is anything to estimate it from
+    is_bound: it is by the time limit alone, to which loading, measuring and starting processes come
     """
 
     total: int
@@ -27,6 +29,12 @@ class View:
     seconds_left: float | None
     cells: int
     cells_done: int
+    is_bound: bool = False
+
+    @property
+    def time_left(self) -> str:
+        """As people read it."""
+        return f"{'at least ' if self.is_bound else ''}{duration(self.seconds_left)} left"
 
     @property
     def done(self) -> int:
@@ -53,7 +61,7 @@ class Board:
         self._told: dict[str, Told] = {}
         self._ended: set[str] = set()
         self._lock = threading.Lock()
-        self._wall: list[float] = []
+        self._ended_now = 0
         self._begun = time.monotonic()
 
     def hear(self, told: Told) -> None:
@@ -67,26 +75,36 @@ class Board:
             if for_good:
                 self._ended.add(key)
 
-    def record(self, run: PlannedRun, status: str, wall: float | None) -> None:
-        """wall: the seconds the run took; None for one that was there already."""
+    def record(self, run: PlannedRun, status: str, *, reused: bool = False) -> None:
+        """A run has a result; `reused`: it was there already."""
         self.recorded[status] += 1
         self._open_in_cell[run.cell] -= 1
-        if wall is None:
+        if reused:
             self.reused += 1
         else:
-            self._wall.append(wall)
+            self._ended_now += 1
 
     def view(self) -> View:
         with self._lock:
             running = tuple((self._by_key[key], told) for key, told in self._told.items())
         open_in_cell = self._open_in_cell.values()
         cells_done = sum(count == 0 for count in open_in_cell)
-        recorded = Counter(self.recorded)
-        return View(len(self.runs), recorded, self.reused, running, self._seconds_left(), len(open_in_cell), cells_done)
+        seconds_left, is_bound = self._seconds_left(len(running))
+        return View(
+            total=len(self.runs),
+            recorded=Counter(self.recorded),
+            reused=self.reused,
+            running=running,
+            seconds_left=seconds_left,
+            cells=len(open_in_cell),
+            cells_done=cells_done,
+            is_bound=is_bound,
+        )
 
-    def _seconds_left(self) -> float | None:
+    def _seconds_left(self, running: int) -> tuple[float | None, bool]:
+        """By the pace so far, in which starting processes, loading and measuring are; a run under way is half done."""
         left = len(self.runs) - sum(self.recorded.values())
-        if self._wall and self.workers is None:
-            return left * (time.monotonic() - self._begun) / len(self._wall)
-        a_run = sum(self._wall) / len(self._wall) if self._wall else self.seconds_a_run
-        return None if a_run is None else left * a_run / (self.workers or 1)
+        if self._ended_now:
+            pace = (time.monotonic() - self._begun) / (self._ended_now + running / 2)
+            return max(left - running / 2, 0.0) * pace, False
+        return None if self.seconds_a_run is None else left * self.seconds_a_run / (self.workers or 1), True

@@ -10,7 +10,6 @@ from typing import Any
 from cmalight.bench.running.board import View
 from cmalight.bench.spec.planning import PlannedRun
 from cmalight.bench.spec.study import Plain
-from cmalight.errors import duration
 
 _SHOWN_FAILURES = 5
 _logger = logging.getLogger("cmalight.bench")
@@ -40,7 +39,7 @@ class Lines(Display):
     """One message per run."""
 
     def recorded(self, run: PlannedRun, content: Plain, view: View) -> None:
-        left = "" if view.seconds_left is None else f", {duration(view.seconds_left)} left"
+        left = "" if view.seconds_left is None else f", {view.time_left}"
         _logger.info("%d of %d%s: %s: %s", view.done, view.total, left, run, outcome(content))
 
 
@@ -82,7 +81,7 @@ def drawing(view: View, failures: list[str]) -> Any:
     summary = Text(
         f"{view.cells_done} of {view.cells} cells done: {view.done} of {view.total} runs recorded "
         f"({view.reused} were there), {len(view.running)} running, {view.failures} without a figure, "
-        f"{duration(view.seconds_left)} left"
+        f"{view.time_left}"
     )
     table = RichTable(box=None, pad_edge=False)
     for heading in ("running", "network", "seed", "solver", "epoch", "loss", "seconds"):

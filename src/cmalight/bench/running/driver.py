@@ -204,7 +204,7 @@ class Driver:
                 continue
             del self.waiting[key]
             self.not_written.pop(key, None)
-            self.board.record(one, content["status"], content["finished"] - content["started"])
+            self.board.record(one, content["status"])
             self.display.recorded(one, content, self.board.view())
 
     def _publish(self, view: View) -> None:

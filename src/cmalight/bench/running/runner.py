@@ -115,7 +115,7 @@ def _left(
             continue
         if one is not None and not (retry_failed and content["status"] in WITHOUT_A_RESULT):
             there.add(one.key)
-            board.record(one, content["status"], None)
+            board.record(one, content["status"], reused=True)
             was = content["environment"].get("versions", {})
             others.update(
                 f"{name} {was[name]}" for name in _COMPARED if was.get(name, here.get(name)) != here.get(name)

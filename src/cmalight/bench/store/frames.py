@@ -1,4 +1,4 @@
-"""Results as pandas frames: a row a run, a row an epoch."""
+"""Results as pandas frames: one row per run, one row per epoch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NUMBERS = (
 
 
 class Results(NamedTuple):
-    """`runs` has a row a run, `epochs` a row an epoch; `key` joins them."""
+    """`runs` has one row per run, `epochs` one row per epoch; `key` joins them."""
 
     runs: pandas.DataFrame
     epochs: pandas.DataFrame

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, cast
 from cmalight.bench.spec.study import Definition, Plain
 
 Recorded = Literal["done", "diverged", "failed", "crashed", "timed_out", "out_of_memory"]
-# What is known of every epoch: a list a column.
+# What is known of every epoch: one list per column.
 COLUMNS = (
     "epoch",
     "seconds",

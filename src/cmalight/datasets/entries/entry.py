@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from cmalight.tables.splitting import training_count
 
 Array = npt.NDArray[Any]
 Task = Literal["regression", "classification"]
@@ -123,13 +124,3 @@ class Entry:
     @property
     def is_embedded(self) -> bool:
         return not self.files
-
-
-def training_count(rows: int, test_share: float) -> int:
-    """How many rows train: the test part is rounded up, as Table 2 has it (Ailerons: 13750 rows, P = 10312)."""
-    if not 0 <= test_share < 1:
-        raise ValueError(f"test_share must lie in [0, 1), got {test_share}")
-    count = rows - math.ceil(round(rows * test_share, 9))
-    if count < 1:
-        raise ValueError(f"test_share={test_share} leaves none of {rows} rows for training: make it smaller")
-    return count

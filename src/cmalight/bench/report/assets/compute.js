@@ -130,7 +130,7 @@ const compute = (() => {
     return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
   }
 
-  // The median seconds to each of `taus`, by `family/solver`.
+  // The median seconds to each of `taus`, by `family/solver`, and how many of how many runs got there.
   function timesTo(solving, familyOf, taus, shown) {
     const found = new Map();
     solving.runsOf.forEach((_, problem) => {
@@ -142,7 +142,8 @@ const compute = (() => {
         }
       });
     });
-    for (const [key, lists] of found) found.set(key, lists.map(median));
+    const summed = (costs) => ({ median: median(costs), solved: costs.filter(Number.isFinite).length, runs: costs.length });
+    for (const [key, lists] of found) found.set(key, lists.map(summed));
     return found;
   }
 

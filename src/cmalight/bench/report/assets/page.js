@@ -13,7 +13,7 @@ const report = (() => {
   const NOTHING = "nothing to show: no problem has a result of every solver that is shown";
   const state = {
     shown: data.solvers.map(() => true), tau: data.paperTaus[1], measure: "seconds", family: 0, image: data.images[0] ?? 0,
-    value: "loss", axis: "seconds", logX: false, sort: { column: null, descending: false }, filter: "",
+    value: "loss", axis: "seconds", logX: false, logY: true, sort: { column: null, descending: false }, filter: "",
   };
 
   const tauText = (tau) => {
@@ -81,14 +81,15 @@ const report = (() => {
   }
 
   function drawCurves() {
-    const look = { unit: AXES[state.axis], title: VALUES[state.value], log: state.value !== "test_accuracy", logX: state.logX };
+    const look = { unit: AXES[state.axis], title: VALUES[state.value], log: state.value !== "test_accuracy" && state.logY, logX: state.logX, percent: state.value === "test_accuracy" };
+    at("log-y").disabled = look.percent;
     plots.curves(at("curve"), curvesOf(state.family, state.value, state.axis), look, "no run that ended well has this");
   }
 
   function drawImages() {
     if (!data.images.length) return;
     const look = { unit: AXES.seconds, logX: false };
-    plots.curves(at("image-accuracy"), curvesOf(state.image, "test_accuracy", "seconds"), { ...look, title: "test accuracy", log: false }, NOTHING);
+    plots.curves(at("image-accuracy"), curvesOf(state.image, "test_accuracy", "seconds"), { ...look, title: "test accuracy", log: false, percent: true }, NOTHING);
     plots.curves(at("image-loss"), curvesOf(state.image, "loss", "seconds"), { ...look, title: "training loss", log: true }, NOTHING);
   }
 
@@ -117,22 +118,27 @@ const report = (() => {
   function drawTable() {
     const times = compute.timesTo(solving, familyOf, data.paperTaus, state.shown);
     const columns = [
-      { title: "data set and network", text: true }, { title: "solver", text: true }, { title: "final loss" }, { title: "best loss" },
-      ...data.paperTaus.map((tau) => ({ title: `s to ${tauText(data.taus[tau])}` })),
-      { title: "evaluations / epoch" }, { title: "acceptance" }, { title: "runs", text: true },
+      { title: "data set and network", text: true }, { title: "solver", text: true }, { title: "runs", text: true }, { title: "final loss" }, { title: "best loss" },
+      ...data.tested.map((title) => ({ title })),
+      ...data.paperTaus.map((tau) => ({ title: `s to ${tauText(data.taus[tau]).replace(" =", "\u00a0=")}` })),
+      { title: "evaluations / epoch" }, { title: "acceptance" },
     ];
-    const minimised = [2, 3, 4, 5, 6, 7];
+    const maximised = new Set(columns.flatMap((column, c) => (column.title === "test accuracy" ? [c] : [])));
+    const compared = columns.map((_, c) => c).slice(3, -1);
     const value = (one) => (one === null ? NaN : one === "inf" ? Infinity : one);
-    const rows = data.table.filter((row) => state.shown[row[1]]).map(([family, solver, final, best, perEpoch, acceptance, runs]) => ({
-      family, colour: data.solvers[solver].colour, colourAt: 1, best: new Set(),
-      cells: [data.families[family], data.solvers[solver].name, value(final), value(best), ...(times.get(`${family}/${solver}`) ?? data.paperTaus.map(() => NaN)), value(perEpoch), value(acceptance), runs],
-    }));
-    const least = new Map();
-    for (const row of rows) for (const c of minimised) {
+    const rows = data.table.filter((row) => state.shown[row[1]]).map(([family, solver, runs, ...figures]) => {
+      const costs = times.get(`${family}/${solver}`) ?? data.paperTaus.map(() => ({ median: NaN }));
+      const numbers = figures.map(value), first = 5 + data.tested.length;
+      const cells = [data.families[family], data.solvers[solver].name, runs, ...numbers.slice(0, -2), ...costs.map((one) => one.median), ...numbers.slice(-2)];
+      const partly = costs.flatMap((one, i) => (one.median === Infinity && one.solved ? [[first + i, `${one.solved} of ${one.runs}`]] : []));
+      return { family, colour: data.solvers[solver].colour, colourAt: 1, best: new Set(), cells, texts: new Map(partly) };
+    });
+    const least = new Map(), better = (c) => (maximised.has(c) ? Math.max : Math.min);
+    for (const row of rows) for (const c of compared) {
       const key = `${row.family}/${c}`;
-      if (Number.isFinite(row.cells[c])) least.set(key, Math.min(least.get(key) ?? Infinity, row.cells[c]));
+      if (Number.isFinite(row.cells[c])) least.set(key, better(c)(least.get(key) ?? row.cells[c], row.cells[c]));
     }
-    for (const row of rows) for (const c of minimised) {
+    for (const row of rows) for (const c of compared) {
       const best = least.get(`${row.family}/${c}`);
       if (best !== undefined && Number.isFinite(row.cells[c]) && tables.number(row.cells[c]) === tables.number(best)) row.best.add(c);
     }
@@ -191,6 +197,7 @@ const report = (() => {
     choice("value", data.curves.values.map((one) => [one, VALUES[one]]), (value) => { state.value = value; drawCurves(); });
     choice("axis", Object.entries(AXES), (value) => { state.axis = value; drawCurves(); });
     at("log-x").addEventListener("change", () => { state.logX = at("log-x").checked; drawCurves(); });
+    at("log-y").addEventListener("change", () => { state.logY = at("log-y").checked; drawCurves(); });
     at("filter").addEventListener("input", () => { state.filter = at("filter").value; drawTable(); });
     at("tau").max = data.taus.length - 1;
     at("tau").value = state.tau;

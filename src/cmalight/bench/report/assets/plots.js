@@ -89,7 +89,7 @@ const plots = (() => {
     show(element, traces, layout({ type: "category", automargin: true }, y), why);
   }
 
-  function curves(element, rows, { unit, title, log, logX }, why) {
+  function curves(element, rows, { unit, title, log, logX, percent }, why) {
     const traces = [];
     for (const { solver, curve } of rows) {
       const known = curve.x.map((_, i) => i).filter((i) => Number.isFinite(curve.median[i]) && (!logX || curve.x[i] > 0));
@@ -102,7 +102,7 @@ const plots = (() => {
     }
     const heights = traces.flatMap((trace) => trace.y).filter((one) => one > 0);
     const decades = Math.log10(Math.max(...heights) / Math.min(...heights));
-    const y = log ? { type: "log", exponentformat: "power", dtick: decades > 3 ? 1 : "D2" } : { tickformat: ".0%" };
+    const y = log ? { type: "log", exponentformat: "power", dtick: decades > 3 ? 1 : "D2" } : percent ? { tickformat: ".0%" } : { type: "linear" };
     const figure = layout({ title: { text: unit }, type: logX ? "log" : "linear", exponentformat: "power", rangemode: "tozero" }, { ...y, title: { text: title } });
     show(element, traces, figure, why);
   }
@@ -121,7 +121,7 @@ const plots = (() => {
     const edge = (row) => Array.from({ length: row.codes.length + 1 }, (_, i) => (i * row.epochs) / row.codes.length);
     const scale = outcomes.flatMap((one, i) => [[i / outcomes.length, one.colour], [(i + 1) / outcomes.length, one.colour]]);
     const traces = rows.map((row, at) => line(row.solver, {
-      x: edge(row), y: [...row.steps, row.steps[row.steps.length - 1]], line: { color: row.solver.colour, width: 1.8, shape: "hv", dash: ["solid", "dash", "dot", "dashdot"][row.order % 4] }, name: names[at],
+      x: edge(row), y: [...row.steps, row.steps[row.steps.length - 1]], line: { color: row.solver.colour, width: 1.8, shape: "hv", dash: row.solver.dash }, opacity: 1 - 0.17 * row.order, name: names[at],
     }));
     rows.forEach((row, at) => traces.push({
       type: "heatmap", x: edge(row), y: [at - 0.5, at + 0.5], z: [Array.from(row.codes)], zmin: -0.5, zmax: outcomes.length - 0.5, colorscale: scale,

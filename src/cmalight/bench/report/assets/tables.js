@@ -23,7 +23,8 @@ const tables = (() => {
     return a === b ? 0 : a < b ? -1 : 1;
   };
 
-  // columns: {title, text, long}; rows: {cells, best: Set of places, colour}; `state` keeps what it is sorted by.
+  // columns: {title, text, long}; rows: {cells, texts: shown in place of some of them, best: Set of places, colour};
+  // `state` keeps what it is sorted by.
   function sortable(table, columns, rows, state, redraw) {
     const head = element("tr");
     columns.forEach((column, at) => {
@@ -52,8 +53,8 @@ const tables = (() => {
     for (const row of sorted) {
       const line = element("tr");
       row.cells.forEach((value, at) => {
-        const text = typeof value === "string" ? value : number(value);
-        const classes = [columns[at].text && "text", columns[at].long && "long", row.best?.has(at) && "best", text === "never" && "never"];
+        const text = row.texts?.get(at) ?? (typeof value === "string" ? value : number(value));
+        const classes = [columns[at].text && "text", columns[at].long && "long", row.best?.has(at) && "best", value === Infinity && "never"];
         const cell = element("td", text, classes.filter(Boolean).join(" "));
         if (row.colour && at === row.colourAt) {
           const dot = element("span", undefined, "dot");
