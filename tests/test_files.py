@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from cmalight.files import DEFAULT_LIMIT, refuse_larger, remove_abandoned, unpacking_limit, whole_file
+from cmalight.files import (
+    DEFAULT_LIMIT,
+    check_outputs,
+    refuse_larger,
+    remove_abandoned,
+    unpacking_limit,
+    whole_file,
+    without_infinities,
+)
 
 
 def test_the_limit_is_one_gibibyte_unless_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,3 +60,23 @@ def test_what_a_killed_process_left_goes_after_an_hour(tmp_path: Path) -> None:
     remove_abandoned(tmp_path)
     assert sorted(found.name for found in tmp_path.iterdir()) == [".a.bin.2.bb.tmp", "a.bin", "kept.tmp"]
     remove_abandoned(tmp_path / "absent")
+
+
+def test_outputs_clear_what_a_killed_process_left_of_them_and_nothing_else(tmp_path: Path) -> None:
+    for name in (".model.pt.1.aa.tmp", ".other.pt.1.aa.tmp"):
+        (tmp_path / name).write_bytes(b"x")
+        os.utime(tmp_path / name, (time.time() - 4000, time.time() - 4000))
+    check_outputs({"--save": tmp_path / "model.pt"}, ())
+    assert [found.name for found in tmp_path.iterdir()] == [".other.pt.1.aa.tmp"]
+
+
+def test_what_was_there_is_kept_where_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    for content in (b"1", b"2", b"3"):
+        with whole_file(path, keep=tmp_path / "before") as file:
+            file.write(content)
+    assert (path.read_bytes(), (tmp_path / "before").read_bytes()) == (b"3", b"2")
+
+
+def test_json_gets_no_infinities() -> None:
+    assert without_infinities({"a": [1.0, float("nan"), (float("inf"), "x")]}) == {"a": [1.0, None, [None, "x"]]}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import glob
+import math
 import os
 import secrets
 import stat
 import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 LIMIT_VARIABLE = "CMALIGHT_MAX_BYTES"
 DEFAULT_LIMIT = 1 << 30
@@ -37,6 +39,7 @@ def _check_place(option: str, path: Path) -> None:
         raise FileNotFoundError(f"{option} {path}: there is no directory {path.parent}; make it first")
     if _is_device(path):
         return
+    remove_abandoned(path.resolve().parent, path.resolve().name)
     probe = _temporary_beside(path)
     try:
         probe.open("xb").close()
@@ -144,17 +147,27 @@ def whole_file(path: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
             temporary.unlink(missing_ok=True)
 
 
-def remove_abandoned(folder: Path) -> None:
+def remove_abandoned(folder: Path, name: str = "") -> None:
     """Removes what processes that were killed while they wrote left in a folder.
 
     Args:
         folder: its temporary files that nobody has written to for an hour go; it need not exist.
+        name: only those of the file of that name: the folder may be one that others use.
     """
     oldest = time.time() - ABANDONED_AFTER
-    for path in folder.glob(".*.tmp"):
+    for path in folder.glob(f".{glob.escape(name)}.*.tmp" if name else ".*.tmp"):
         with contextlib.suppress(OSError):  # another process may clear up too
             if path.stat().st_mtime < oldest:
                 path.unlink()
+
+
+def without_infinities(value: Any) -> Any:
+    """The same for JSON, which has no NaN and no infinity: they become None, in dicts and lists, too."""
+    if isinstance(value, dict):
+        return {key: without_infinities(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_infinities(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def sync_folder(folder: Path) -> None:

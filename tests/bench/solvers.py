@@ -38,6 +38,16 @@ class Hangs(Misbehaving):
         time.sleep(600)
 
 
+class Converges(Misbehaving):
+    """Says after a few steps that its step size is below rounding."""
+
+    has_converged = False
+
+    def misbehave(self):
+        self.steps = getattr(self, "steps", 0) + 1
+        self.has_converged = self.steps >= 5
+
+
 class TurnsIntoNaN(Misbehaving):
     def misbehave(self):
         for group in self.param_groups:

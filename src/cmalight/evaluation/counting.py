@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
+
+from cmalight.evaluation.batches import TensorBatches
 
 
 def batch_size(batch: Any) -> float | None:
@@ -30,3 +32,28 @@ def sample_count(loss_fn: Any, target: Any) -> float | None:
     counted = target[target != loss_fn.ignore_index]
     weight = float(counted.numel()) if loss_fn.weight is None else float(loss_fn.weight[counted].sum())
     return weight * len(target) / int(target.numel())
+
+
+def counter(loss_fn: Any, feed: Iterable[Any]) -> Callable[[Any, Any], float]:
+    """How many samples stand behind the mean loss of a batch; looks at every target only where that can matter."""
+    if isinstance(loss_fn, nn.CrossEntropyLoss | nn.NLLLoss) and not _counts_every_target_alike(loss_fn, feed):
+        return lambda target, inputs: sample_count(loss_fn, target) or _length(target, inputs)
+    return _length
+
+
+def counts_are_lengths(loss_fn: Any, feed: Iterable[Any]) -> bool:
+    """Whether the samples behind the mean loss of a batch are those in the batch."""
+    return counter(loss_fn, feed) is _length
+
+
+def _counts_every_target_alike(loss_fn: nn.CrossEntropyLoss | nn.NLLLoss, feed: Iterable[Any]) -> bool:
+    if loss_fn.weight is not None or not isinstance(feed, TensorBatches):
+        return False
+    return not bool((feed.tensors[1] == loss_fn.ignore_index).any())
+
+
+def _length(target: Any, inputs: Any) -> float:
+    count = batch_size(target) or batch_size(inputs)
+    if count is None:
+        raise ValueError("A batch has no tensor with a first dimension, so its size is not known")
+    return count

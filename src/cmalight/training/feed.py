@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sized
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from cmalight.evaluation.batches import Order, TensorBatches
-from cmalight.evaluation.counting import batch_size, sample_count
 from cmalight.evaluation.undisturbed import undisturbed
 
 logger = logging.getLogger("cmalight")
@@ -68,31 +67,6 @@ def validation_feed(data: Any, model: nn.Module, loss_fn: Any) -> Iterable[Any]:
         return TensorBatches(inputs, target, order="fixed")
     _require_repeatable(data, "validation")
     return data.for_evaluation() if isinstance(data, TensorBatches) else data
-
-
-def counter(loss_fn: Any, feed: Iterable[Any]) -> Callable[[Any, Any], float]:
-    """How many samples stand behind the mean loss of a batch; looks at every target only where that can matter."""
-    if isinstance(loss_fn, nn.CrossEntropyLoss | nn.NLLLoss) and not _counts_every_target_alike(loss_fn, feed):
-        return lambda target, inputs: sample_count(loss_fn, target) or _length(target, inputs)
-    return _length
-
-
-def counts_are_lengths(loss_fn: Any, feed: Iterable[Any]) -> bool:
-    """Whether the samples behind the mean loss of a batch are those in the batch."""
-    return counter(loss_fn, feed) is _length
-
-
-def _counts_every_target_alike(loss_fn: nn.CrossEntropyLoss | nn.NLLLoss, feed: Iterable[Any]) -> bool:
-    if loss_fn.weight is not None or not isinstance(feed, TensorBatches):
-        return False
-    return not bool((feed.tensors[1] == loss_fn.ignore_index).any())
-
-
-def _length(target: Any, inputs: Any) -> float:
-    count = batch_size(target) or batch_size(inputs)
-    if count is None:
-        raise ValueError("A batch has no tensor with a first dimension, so its size is not known")
-    return count
 
 
 def _is_pair(data: Any) -> bool:

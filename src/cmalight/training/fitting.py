@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from cmalight.compiled.engine import EngineName
 from cmalight.evaluation.batches import Order
+from cmalight.training.engine import EngineName
 from cmalight.training.history import History
 from cmalight.training.metrics import MetricChoice
 from cmalight.training.multistart import ManyStarts, Start

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cmalight.files import write_all
+from cmalight.files import without_infinities, write_all
 
 if TYPE_CHECKING:
     import pandas
@@ -37,7 +36,7 @@ class EpochRecord:
 
     def to_json(self) -> str:
         """One line; a number that is not finite becomes null."""
-        return json.dumps(_finite(asdict(self)), allow_nan=False)
+        return json.dumps(without_infinities(asdict(self)), allow_nan=False)
 
 
 class History(Sequence[EpochRecord]):
@@ -119,9 +118,3 @@ class HistoryFile:
                 with contextlib.suppress(OSError):  # a pipe cannot be cut
                     file.truncate(end)
                 raise
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from cmalight.errors import duration
 from cmalight.training.budget import share_done
@@ -14,8 +14,8 @@ from cmalight.training.history import EpochRecord
 _REFRESH_SECONDS = 0.2
 
 
-class Display(Protocol):
-    """Told of the run's course."""
+class Display:
+    """Told of the run's course; shows nothing."""
 
     def within_epoch(self, epochs_done: float, seconds: float) -> None: ...
     def epoch_done(self, record: EpochRecord) -> None: ...
@@ -25,30 +25,20 @@ class Display(Protocol):
 def make_display(progress: bool, *, max_epochs: int | None, time_limit: float | None) -> Display:
     """The display that fits where standard error goes."""
     if not progress:
-        return Quiet()
+        return Display()
     if sys.stderr.isatty():
         try:
             return Bar(max_epochs=max_epochs, time_limit=time_limit)
         except ImportError:
             return Lines(sys.stderr)
-    return Lines(sys.stderr) if os.environ.get("CI") else Quiet()
+    return Lines(sys.stderr) if os.environ.get("CI") else Display()
 
 
-class Quiet:
-    """Shows nothing."""
-
-    def within_epoch(self, epochs_done: float, seconds: float) -> None: ...
-    def epoch_done(self, record: EpochRecord) -> None: ...
-    def close(self, reason: str) -> None: ...
-
-
-class Lines:
+class Lines(Display):
     """One line an epoch."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-
-    def within_epoch(self, epochs_done: float, seconds: float) -> None: ...
 
     def epoch_done(self, record: EpochRecord) -> None:
         self._stream.write(f"epoch {record.epoch + 1}  {describe(record)}\n")
@@ -59,7 +49,7 @@ class Lines:
         self._stream.flush()
 
 
-class Bar:
+class Bar(Display):
     """A rich progress bar with the last epoch's figures and the time left."""
 
     def __init__(self, *, max_epochs: int | None, time_limit: float | None) -> None:

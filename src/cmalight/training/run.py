@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from cmalight.compiled.engine import ChosenEngine, EngineName
 from cmalight.compiled.layout import CannotCompile
 from cmalight.errors import unknown_name
 from cmalight.evaluation.batches import Order
+from cmalight.evaluation.counting import counter
 from cmalight.evaluation.objective import Objective
 from cmalight.evaluation.randomness import randomness_of, sources
 from cmalight.files import check_outputs
@@ -31,13 +31,14 @@ from cmalight.training.best import Best
 from cmalight.training.budget import Budget
 from cmalight.training.callbacks import Callback
 from cmalight.training.clock import TrainingClock
-from cmalight.training.feed import counter, device_of, training_feed, validation_feed
+from cmalight.training.engine import ChosenEngine, EngineName
+from cmalight.training.feed import device_of, training_feed, validation_feed
 from cmalight.training.history import EpochRecord, History, HistoryFile
-from cmalight.training.loop import EpochFigures, Problem, plain_epoch, watched_epoch
+from cmalight.training.loop import EpochFigures, Problem, largest_lr, plain_epoch, plain_figures, watched_epoch
 from cmalight.training.measure import measure
 from cmalight.training.metrics import MetricChoice, make_metrics
 from cmalight.training.optimizers import make_optimizer, require_parameters_of
-from cmalight.training.progress import Display, Quiet, make_display
+from cmalight.training.progress import Display, make_display
 from cmalight.training.resume import RunCheckpoints
 from cmalight.training.stopping import Interruptions, Status, Stop, StopRules, StopTraining
 
@@ -131,7 +132,7 @@ class Run:
             Budget(max_epochs=rules.max_epochs, time_limit=rules.time_limit, seconds=lambda: self.clock.seconds())
         )
         self.interruptions = Interruptions()
-        self._display: Display = Quiet()
+        self._display = Display()
         self._checkpoints = None if settings.checkpoint is None else RunCheckpoints(self, settings)
 
     next_lr: float
@@ -277,7 +278,10 @@ class Run:
                 self.objective if self.optimizer.needs_objective else None,
                 None if compiled is None else compiled.inner_cycle,
             )
-        return plain_epoch(self._problem, self.optimizer) if compiled is None else compiled.plain_epoch()
+        if compiled is None:
+            return plain_epoch(self._problem, self.optimizer)
+        lr = largest_lr(self.optimizer)
+        return plain_figures(self.optimizer, lr=lr, f_tilde=compiled.plain_epoch())
 
     def conclude(self, figures: EpochFigures, file: HistoryFile | None) -> Stop | None:
         """Measure, write down, tell everybody; all off the training clock."""

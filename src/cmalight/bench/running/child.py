@@ -41,10 +41,10 @@ def _read_jobs(jobs: queue.SimpleQueue[dict[str, Any]]) -> None:
 
 def _serve(jobs: queue.SimpleQueue[dict[str, Any]], out: IO[str]) -> None:
     from cmalight.bench.running.one_run import Job, Told, train, warm_up_torch
-    from cmalight.bench.store.results import finite
+    from cmalight.files import without_infinities
 
     def say(**message: Any) -> None:
-        out.write(json.dumps(finite(message), allow_nan=False) + "\n")
+        out.write(json.dumps(without_infinities(message), allow_nan=False) + "\n")
         out.flush()
 
     last = 0.0

@@ -21,7 +21,6 @@ from cmalight.bench.running.one_run import (
     NOT_IMPORTABLE,
     NOT_STARTED,
     STATUSES,
-    WITHOUT_A_RESULT,
     Job,
     different_data,
     without_figures,
@@ -30,7 +29,7 @@ from cmalight.bench.spec.planning import PlannedRun
 from cmalight.bench.spec.study import DataName, Plain
 from cmalight.bench.store import folder_status
 from cmalight.bench.store.results import write_result
-from cmalight.bench.store.schema import Progress, Running
+from cmalight.bench.store.schema import WITHOUT_A_RESULT, Progress, Running
 from cmalight.locks import Lock
 
 _TICK = 0.5

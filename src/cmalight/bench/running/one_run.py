@@ -34,8 +34,6 @@ STATUSES: tuple[Recorded, ...] = get_args(Recorded)
 DONE, DIVERGED, FAILED, CRASHED, TIMED_OUT, OUT_OF_MEMORY = STATUSES
 # Not the run's fault, so never a result: it is left for later.
 NO_DATA, NOT_IMPORTABLE, NOT_STARTED = "no_data", "not_importable", "not_started"
-# What is tried again when that is asked for: a run that diverged is a result.
-WITHOUT_A_RESULT = (FAILED, CRASHED, TIMED_OUT, OUT_OF_MEMORY)
 ATTEMPTS = 2  # of a run that crashes
 
 _TRACEBACK_LINES = 30

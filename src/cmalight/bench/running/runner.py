@@ -13,7 +13,6 @@ from cmalight.bench.running.board import Board
 from cmalight.bench.running.display import make_display
 from cmalight.bench.running.driver import Driver, Summary
 from cmalight.bench.running.executors import check_address, opened, workers_at_once
-from cmalight.bench.running.one_run import WITHOUT_A_RESULT
 from cmalight.bench.spec.planning import PlannedRun, plan
 from cmalight.bench.spec.study import DataName, Definition, Spec
 from cmalight.bench.store import folder_status
@@ -27,7 +26,7 @@ from cmalight.bench.store.results import (
     runs_folder,
     set_aside,
 )
-from cmalight.bench.store.schema import Call
+from cmalight.bench.store.schema import WITHOUT_A_RESULT, Call
 
 _COMPARED = ("cmalight", "torch")  # whose other versions are named
 _logger = logging.getLogger("cmalight.bench")

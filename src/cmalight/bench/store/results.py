@@ -6,14 +6,13 @@ import contextlib
 import hashlib
 import json
 import logging
-import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from cmalight.bench.store.schema import Result, checked
-from cmalight.files import sync_folder, whole_file
+from cmalight.files import whole_file, without_infinities
 
 FORMAT = "cmalight-run"
 VERSION = 1
@@ -74,9 +73,10 @@ def read_result(path: Path) -> dict[str, Any]:
 
 def write_document(path: Path, form: str, version: int, content: dict[str, Any]) -> None:
     """A temporary file, forced to disk, then renamed; numbers that are not finite become null."""
-    inner = json.dumps(finite(content), allow_nan=False).encode()
+    inner = json.dumps(without_infinities(content), allow_nan=False).encode()
     head = json.dumps({"format": form, "version": version, "sha256": hashlib.sha256(inner).hexdigest()}).encode()
-    write_atomically(path, head[:-1] + b", " + _BEFORE_CONTENT + inner + b"}\n")
+    with whole_file(path) as file:
+        file.write(head[:-1] + b", " + _BEFORE_CONTENT + inner + b"}\n")
 
 
 def read_document(path: Path, form: str, version: int) -> dict[str, Any]:
@@ -114,15 +114,6 @@ def _fits(sha256: object, data: bytes, content: dict[str, Any]) -> bool:
     return sha256 == hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    try:
-        with whole_file(path) as file:
-            file.write(data)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
-
-
 def set_aside(path: Path) -> Path:
     """Moves a damaged file where nothing reads it, and returns where that is."""
     folder = path.parent.parent / "damaged"
@@ -140,11 +131,3 @@ def remove_leftovers(folder: Path) -> None:
         for path in place.glob(".*.tmp"):
             with contextlib.suppress(OSError):
                 path.unlink()
-
-
-def finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeVar, cast
 from cmalight.bench.spec.study import Definition, Plain
 
 Recorded = Literal["done", "diverged", "failed", "crashed", "timed_out", "out_of_memory"]
+# What is tried again when that is asked for: a run that diverged is a result.
+WITHOUT_A_RESULT: tuple[Recorded, ...] = ("failed", "crashed", "timed_out", "out_of_memory")
 # What is known of every epoch: one list per column.
 COLUMNS = (
     "epoch",

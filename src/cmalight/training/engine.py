@@ -11,11 +11,11 @@ from torch.optim import Optimizer
 from cmalight.compiled import select
 from cmalight.compiled.layout import CannotCompile
 from cmalight.evaluation.batches import TensorBatches
+from cmalight.training.loop import Problem
 
 if TYPE_CHECKING:
     from cmalight.compiled.epochs import CompiledEngine
     from cmalight.compiled.loop import BlockLoop
-    from cmalight.training.loop import Problem
 
 logger = logging.getLogger("cmalight")
 
