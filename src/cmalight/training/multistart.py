@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
 from dataclasses import dataclass, replace
 
@@ -11,6 +12,7 @@ from torch.optim import Optimizer
 
 from cmalight.compiled.checks import check
 from cmalight.compiled.layout import CannotCompile
+from cmalight.compiled.select import compile_seconds
 from cmalight.compiled.several_starts import ManyStartsEngine
 from cmalight.optim.epoch import Epoch
 from cmalight.optim.host import EpochOptimizer
@@ -19,6 +21,8 @@ from cmalight.training.loop import EpochFigures, largest_lr, plain_figures, watc
 from cmalight.training.run import Run, Settings, own_randomness
 from cmalight.training.state import ModelState
 from cmalight.training.stopping import Status, Stop, StopTraining
+
+logger = logging.getLogger("cmalight")
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,11 @@ class ManyStarts:
                 seconds_left=run.seconds_left,
             )
             run.engine.compiler = self._engine
+            logger.warning(
+                "%s starts are compiled, in about %.0f s, to be trained at once.",
+                len(self._starts),
+                compile_seconds(run.model),
+            )
             self._engine.prepare()
         except CannotCompile as reason:
             raise ValueError(f"Several starts at once are compiled, which is not possible here: {reason}") from reason
