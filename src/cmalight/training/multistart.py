@@ -18,7 +18,9 @@ from cmalight.optim.epoch import Epoch
 from cmalight.optim.host import EpochOptimizer
 from cmalight.training.history import History
 from cmalight.training.loop import EpochFigures, largest_lr, plain_figures, watched_figures
-from cmalight.training.run import Run, Settings, own_randomness
+from cmalight.training.own_randomness import own_randomness
+from cmalight.training.run import Run
+from cmalight.training.settings import Settings
 from cmalight.training.state import ModelState
 from cmalight.training.stopping import Status, Stop, StopTraining
 
@@ -108,7 +110,7 @@ class ManyStarts:
         except CannotCompile as reason:
             raise ValueError(f"Several starts at once are compiled, which is not possible here: {reason}") from reason
         for number, started in enumerate(self._starts):
-            started.run.use_objectives(self._engine.objective(number), self._engine.objective(number))
+            started.run.objectives.use(self._engine.objective(number), self._engine.objective(number))
 
     def _before_block(self, number: int) -> None:
         self._run.before_batch(number)
@@ -159,7 +161,7 @@ class ManyStarts:
         optimizer = run.optimizer
         if not isinstance(optimizer, EpochOptimizer):
             raise TypeError(f"{type(optimizer).__name__} has no epochs")
-        epoch = optimizer.epoch(run.objective if optimizer.needs_objective else None, model=run.model)
+        epoch = optimizer.epoch(run.objectives.judging if optimizer.needs_objective else None, model=run.model)
         return epoch.__enter__()
 
     def _plain_epoch(self) -> None:
