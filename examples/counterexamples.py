@@ -1,7 +1,9 @@
-"""Where the published method stops too early, and what the certified line search makes of it.
+"""Where the published method stops too early or goes round in a circle, and what the certified search makes of it.
 
 Noisy least squares: 200 samples, 5 unknowns, 20 batches that disagree at the solution. Prints, for both line
 searches, the step size and the gradient norm that are left after some hundred epochs.
+
+A parabola and a root: two batches of one unknown. Prints where it is after 100 epochs, and after 101.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import warnings
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from cmalight import CMALight, EpochReport, Objective
 
@@ -38,8 +40,34 @@ def noisy_least_squares(line_search: str, *, epochs: int, reshuffle: bool) -> tu
     return epoch.report, model.weight.grad.norm().item()
 
 
+def parabola_and_root(
+    line_search: str, *, start: float, lr: float = 0.5, epochs: int, reshuffle: bool
+) -> tuple[EpochReport, list[float]]:
+    """The last report, and w after every epoch on f_1 = w²/2 and f_2 = 12 (√(1+w²) − 1)."""
+    w = nn.Parameter(torch.tensor(start, dtype=torch.float64))
+
+    def loss(number: int) -> Tensor:
+        return w.square() / 2 if number == 0 else 12 * ((1 + w.square()).sqrt() - 1)
+
+    optimizer = CMALight([w], lr=lr, line_search=line_search)
+    generator = torch.Generator().manual_seed(0)
+    path = []
+    for _ in range(epochs):
+        order = torch.randperm(2, generator=generator).tolist() if reshuffle else [0, 1]
+        with optimizer.epoch(lambda: (loss(0).item() + loss(1).item()) / 2) as epoch:
+            for number in epoch.batches(order):
+                optimizer.zero_grad()
+                batch_loss = loss(number)
+                batch_loss.backward()
+                epoch.observe(batch_loss, 1)
+                optimizer.step()
+        path.append(w.item())
+    return epoch.report, path
+
+
 def main() -> None:
     warnings.filterwarnings("ignore", message="CMALight has stalled")
+    warnings.filterwarnings("ignore", message="CMALight goes round in a circle")
     print("| line search | order | epochs | step size left | gradient norm left |")
     print("|---|---|---|---|---|")
     for line_search in ("light", "certified"):
@@ -48,6 +76,14 @@ def main() -> None:
                 report, gradient = noisy_least_squares(line_search, epochs=epochs, reshuffle=reshuffle)
                 order = "reshuffled" if reshuffle else "fixed"
                 print(f"| {line_search} | {order} | {epochs} | {report.next_lr:.1e} | {gradient:.1e} |")
+    print()
+    print("| line search | order | step size left | w after 100 epochs | after 101 |")
+    print("|---|---|---|---|---|")
+    for line_search in ("light", "certified"):
+        for reshuffle in (False, True):
+            report, path = parabola_and_root(line_search, start=6.0, epochs=101, reshuffle=reshuffle)
+            order = "reshuffled" if reshuffle else "fixed"
+            print(f"| {line_search} | {order} | {report.next_lr:.1e} | {path[-2]:.2g} | {path[-1]:.2g} |")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pandas
 import pytest
 
 from cmalight.tables.splitting import split_rows
-from cmalight.tabular.run import load_model
+from cmalight.tabular import load_model
 
 
 def rows_of(text):
@@ -37,7 +37,7 @@ def test_classification_is_found_out_learnt_and_predicted_by_name(cmalight, flow
     result = cmalight("train", flowers, *arguments)
     assert "semicolon separated" in result.stdout
     assert "3 classes: lily, rose, tulip" in result.stdout
-    assert "test rows: accuracy 1" in result.stdout
+    assert "accuracy 1 " in result.stdout
     assert cmalight("predict", "model.pt", flowers, "--out", "out.csv").exit_code == 0
     predictions = rows_of((cmalight.folder / "out.csv").read_text())
     assert [row["prediction"] for row in predictions] == ["rose"] * 20 + ["tulip"] * 20 + ["lily"] * 20
@@ -163,7 +163,8 @@ def test_no_test_rows_are_kept_if_none_are_wanted(cmalight, houses):
 
 
 def test_quiet_says_nothing(cmalight, houses):
-    result = cmalight("train", houses, "--target", "price", "--max-epochs", 1, "--quiet")
+    arguments = ["--optimizer", "adam", "--lr", 0.05, "--max-epochs", 20, "--quiet"]
+    result = cmalight("train", houses, "--target", "price", *arguments)
     assert (result.exit_code, result.output) == (0, "")
 
 

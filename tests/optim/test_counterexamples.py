@@ -1,11 +1,13 @@
 """Where the published method fails and this one does not (docs/counterexamples.md)."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
 
 from cmalight import CMALight, Objective, Outcome
-from examples.counterexamples import noisy_least_squares
+from examples.counterexamples import noisy_least_squares, parabola_and_root
 from tests import reference
 from tests.helpers import run_epoch
 
@@ -69,3 +71,22 @@ def test_light_started_at_a_solution_of_disagreeing_batches_never_moves():
     reports = [run_epoch(optimizer, objective, model, batches) for _ in range(20)]
     assert all(r.alpha == 0.0 for r in reports)
     assert model.weight.item() == 0.0
+
+
+@pytest.mark.parametrize("start", [4.0, 6.0, -20.0, 100.0])
+def test_light_goes_round_in_a_circle_and_says_so(start):
+    """From √12 the first batch leads to √3 and the second to −√12, where the objective is as high as before."""
+    with pytest.warns(RuntimeWarning, match="goes round in a circle"):
+        report, path = parabola_and_root("light", start=start, epochs=80, reshuffle=False)
+    assert (report.outcome, report.next_lr) == (Outcome.SEARCH_SUCCEEDED, 0.5)
+    assert path[-1] == pytest.approx(math.copysign(math.sqrt(12), path[-1]), rel=1e-9)
+    assert path[-2] == pytest.approx(-path[-1], rel=1e-9)
+    assert path[-4:-2] == pytest.approx(path[-2:], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("line_search", "reshuffle"), [("certified", False), ("certified", True), ("light", True)], ids=str
+)
+def test_the_certified_search_and_another_order_leave_the_circle(line_search, reshuffle):
+    _, path = parabola_and_root(line_search, start=6.0, epochs=80, reshuffle=reshuffle)
+    assert abs(path[-1]) < 1e-4

@@ -153,6 +153,7 @@ def test_no_progress_is_shown_when_none_is_wanted(monkeypatch):
 
 def test_the_bar_shows_the_time_left(monkeypatch):
     monkeypatch.setattr("cmalight.training.progress._REFRESH_SECONDS", 0.0)
+    monkeypatch.setenv("COLUMNS", "200")
     bar = Bar(max_epochs=10, time_limit=None)
     bar.epoch_done(RECORD)
     fields = bar._bar.tasks[0].fields
@@ -164,6 +165,7 @@ def test_the_bar_shows_the_time_left(monkeypatch):
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
 def test_the_bar_shows_epoch_time_and_loss_at_every_width(monkeypatch, width):
     monkeypatch.setattr("cmalight.training.progress._REFRESH_SECONDS", 0.0)
+    monkeypatch.setenv("COLUMNS", str(width))
     bar = Bar(max_epochs=1000, time_limit=None)
     bar.epoch_done(RECORD)
     bar._bar.stop()
@@ -174,6 +176,8 @@ def test_the_bar_shows_epoch_time_and_loss_at_every_width(monkeypatch, width):
     assert "epoch 5/1000" in line
     assert "6:14 left" in line
     assert "loss 0.25" in line
+    assert "…" not in line  # a figure is there whole, or not at all
+    assert ("r2 0.75" in line) == (width >= 80)
 
 
 def test_tensorboard_gets_the_scalars(tmp_path):

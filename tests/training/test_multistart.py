@@ -27,7 +27,7 @@ def alone(number, optimizer="cmalight", options=None, **more):
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.parametrize(("optimizer", "options"), [("cmalight", {"lr": 1.0}), ("adam", {"lr": 1e-2})])
-def test_each_start_is_the_run_it_would_be_alone_and_the_best_is_in_the_model(optimizer, options):
+def test_each_start_is_the_run_it_would_be_alone_and_the_best_is_in_the_model(optimizer, options, caplog):
     seen = []
 
     class Watching:
@@ -48,6 +48,7 @@ def test_each_start_is_the_run_it_would_be_alone_and_the_best_is_in_the_model(op
         starts=3,
         callbacks=[Watching()],
     )
+    assert "3 starts are compiled, in about" in caplog.text
     runs = [alone(number, optimizer, options, min_lr=0.35 if optimizer == "cmalight" else None) for number in range(3)]
     for start, (single, expected) in zip(result.starts, runs, strict=True):
         assert (start.status, start.evaluations) == (expected.status, expected.evaluations)

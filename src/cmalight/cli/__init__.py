@@ -25,6 +25,7 @@ VERBS = {
     "demo": Verb("cmalight.cli.demo", "demo", "Compare solvers on small data, and look at the report: a minute."),
     "train": Verb("cmalight.cli.train", "train", "Train a network on a table or a data set."),
     "predict": Verb("cmalight.cli.predict", "predict", "Predict the rows of a table with a trained network."),
+    "evaluate": Verb("cmalight.cli.predict", "evaluate", "Score a trained network on a table that has the target."),
     "datasets": Verb("cmalight.cli.datasets", "datasets", "List, describe and fetch data sets."),
     "bench": Verb("cmalight.cli.bench", "bench", "Compare solvers on data sets and networks."),
 }
@@ -50,7 +51,7 @@ class Verbs(click.Group):
     main = one_line_errors(click.Group.main)
 
 
-@click.group(cls=Verbs)
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def command() -> None:
     """Train networks with an optimizer that needs no schedule and cannot diverge."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,17 @@ def reading(delimiter: str | None, decimal: str, missing: tuple[str, ...]) -> An
     return Reading(delimiter=delimiter, decimal=decimal, missing=missing)
 
 
+def _option(text: str) -> tuple[str, Any]:
+    """A name and a value as Python writes it, such as betas=(0.9, 0.99); true and false may be small."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE", param_hint="--optimizer-option")
+    try:
+        return name, ast.literal_eval({"true": "True", "false": "False", "none": "None"}.get(value.lower(), value))
+    except (ValueError, SyntaxError):
+        return name, value
+
+
 @click.command(short_help="Train a network on a table or a data set.")
 @click.argument("source", metavar="FILE|DATASET")
 @click.option("--target", metavar="COLUMN", help="What to predict; in an npz file the name of an array [y].")
@@ -46,6 +58,7 @@ def reading(delimiter: str | None, decimal: str, missing: tuple[str, ...]) -> An
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of split and weights.")
 @reading_options
 @click.option("--net", metavar="LxN", default="1x50", show_default=True, help="L hidden layers of N neurons.")
+@click.option("--activation", metavar="NAME", default="sigmoid", show_default=True, help="tanh, relu, gelu, silu.")
 @click.option(
     "--optimizer",
     metavar="NAME",
@@ -54,6 +67,11 @@ def reading(delimiter: str | None, decimal: str, missing: tuple[str, ...]) -> An
     help="auto (finds its step size), cmalight, cma, ig, adam, sgd, ...",
 )
 @click.option("--lr", type=click.FloatRange(0, min_open=True), help="The first step size [the optimizer's own].")
+@click.option("--weight-decay", type=click.FloatRange(0), help="[the optimizer's own]")
+@click.option(
+    "--optimizer-option", "options", multiple=True, metavar="NAME=VALUE", help="Another option of the optimizer."
+)
+@click.option("--class-weight", type=KnownName(["balanced"]), help="Let all classes weigh the same, rare ones too.")
 @click.option("--batch-size", type=click.IntRange(1), help="[about 50 batches an epoch, of 8 to 128 rows]")
 @click.option("--max-epochs", type=click.IntRange(1), help="At most so many [100, or no limit with --time-limit].")
 @click.option(
@@ -62,10 +80,18 @@ def reading(delimiter: str | None, decimal: str, missing: tuple[str, ...]) -> An
     metavar="SECONDS",
     help="Of training; measuring does not count.",
 )
+@click.option(
+    "--patience",
+    type=click.IntRange(1),
+    metavar="EPOCHS",
+    help="Stop after so many without a better loss on a tenth of the training rows, and take the best weights.",
+)
+@click.option("--device", metavar="NAME", default="cpu", show_default=True, help="cpu, cuda or mps.")
+@click.option("--threads", type=click.IntRange(1), help="Of the CPU [one where steps are small, else all].")
 @click.option("--checkpoint", type=A_PATH, help="Save to this file now and then; the same command goes on from it.")
 @click.option("--save", type=A_PATH, help="Write the trained network with its encoding, for `cmalight predict`.")
 @click.option("--history", type=A_PATH, help="Write a JSON line an epoch.")
-@click.option("--plot", type=A_PATH, help="Draw the losses over the seconds (png, svg or pdf).")
+@click.option("--plot", type=A_PATH, help="Draw losses and predictions (png, svg or pdf).")
 @click.option("--quiet", is_flag=True, help="Show errors and warnings only.")
 @click.pass_context
 def train(
@@ -86,6 +112,7 @@ def train(
     history: Path | None,
     plot: Path | None,
     batch_size: int | None,
+    options: tuple[str, ...],
     quiet: bool,
     **settings: Any,
 ) -> None:
@@ -95,12 +122,13 @@ def train(
     """
     show_messages(quiet=quiet)
     how = reading(delimiter, decimal, missing)
-    from cmalight.tabular.run import Outputs, TableChoices, train_on_table
+    from cmalight.tabular import Outputs, TableChoices, train_on_table
 
     result = train_on_table(
         source,
         TableChoices(target, task, how, categorical, drop, impute, test_share, seed),
         outputs=Outputs(save, history, plot),
+        optimizer_options=dict(_option(text) for text in options),
         batch_size="auto" if batch_size is None else batch_size,
         progress=not quiet,
         **settings,

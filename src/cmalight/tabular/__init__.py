@@ -1,1 +1,19 @@
-"""From a table to a trained network and its predictions: what `cmalight train` and `predict` do."""
+"""From a table to a trained network, its scores and its predictions: what the command's verbs do, for Python."""
+
+from cmalight.tabular.data import TableChoices
+from cmalight.tabular.model import Predictions, TabularModel, load_model
+from cmalight.tabular.run import Outputs, TabularResult, evaluate_table, predict_table, train_on_table
+from cmalight.tabular.scores import Scores
+
+__all__ = [
+    "Outputs",
+    "Predictions",
+    "Scores",
+    "TableChoices",
+    "TabularModel",
+    "TabularResult",
+    "evaluate_table",
+    "load_model",
+    "predict_table",
+    "train_on_table",
+]

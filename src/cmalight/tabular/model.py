@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
 
+from cmalight.errors import DataError
 from cmalight.models import network_from_dict, network_to_dict
 from cmalight.sealed import DamagedError, SealError, VersionError, seal, unseal
-from cmalight.tables.encoding import ClassTarget, FeatureEncoding, Target, target_from_dict
+from cmalight.tables.encoding import ClassTarget, FeatureEncoding, Target, complete_target, target_from_dict
+from cmalight.tables.frames import table_from_frame
 from cmalight.tables.scaling import Array
-from cmalight.tables.table import Reading, Table, listed
+from cmalight.tables.table import Column, Reading, Table, listed, number_name
+from cmalight.tabular.scores import Scores, scores_of
 from cmalight.training.schema import TEXT, DictOf, ListOf, Maybe, Number, One, Record, Tagged, anything
+
+if TYPE_CHECKING:
+    import pandas
 
 KIND = "cmalight-model"
 VERSION = 1
@@ -33,31 +38,62 @@ _ROWS_AT_ONCE = 1 << 16
 
 @dataclass(frozen=True)
 class Predictions:
-    """One value per row, a number in the units of the training data or the name of a class, and how sure that is."""
+    """One value per row, a number in the units of the training data or the name of a class, and how sure that is.
+
+    Args:
+        target: its name.
+        values: one per row.
+        probabilities: of each class, one row each; None where the target is a number.
+        classes: their names, in the order of `probabilities`.
+        kept: columns of the table that were asked for.
+        scores: of the values, where the truth was there.
+    """
 
     target: str
     values: npt.NDArray[Any]
-    probabilities: Array | None
+    probabilities: Array | None = None
+    classes: tuple[str, ...] = ()
+    kept: tuple[Column, ...] = ()
+    scores: Scores | None = None
 
-    def to_csv(self) -> str:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        if self.probabilities is None:
-            writer.writerow(["prediction"])
-            writer.writerows([f"{value:.8g}"] for value in self.values)
-        else:
-            writer.writerow(["prediction", "probability"])
-            writer.writerows([v, f"{p:.4f}"] for v, p in zip(self.values, self.probabilities, strict=True))
-        return text.getvalue()
+    def to_pandas(self, *, probabilities: bool = False) -> pandas.DataFrame:
+        """A frame with the kept columns, `prediction`, and for classes `probability`.
+
+        Args:
+            probabilities: one column for each class, named by it, in place of the largest.
+        """
+        import pandas
+
+        columns = {column.name: column.values for column in self.kept} | {"prediction": self.values}
+        if self.probabilities is not None:
+            if probabilities:
+                columns |= {f"probability {name}": self.probabilities[:, i] for i, name in enumerate(self.classes)}
+            else:
+                columns["probability"] = self.probabilities.max(axis=1)
+        frame: pandas.DataFrame = pandas.DataFrame(columns)
+        return frame
+
+    def to_csv(self, *, probabilities: bool = False) -> str:
+        """The frame as csv: predictions to eight digits, probabilities to four places."""
+        frame = self.to_pandas(probabilities=probabilities)
+        kept = [column.name for column in self.kept]
+        for name in frame.columns.drop(kept):
+            if name != "prediction" or self.probabilities is None:
+                frame[name] = frame[name].map(("{:.8g}" if name == "prediction" else "{:.4f}").format)
+        for column in self.kept:
+            if column.is_numeric:
+                frame[column.name] = [None if np.isnan(cell) else number_name(cell) for cell in column.values]
+        return frame.to_csv(index=False, lineterminator="\n")
 
 
 @dataclass(frozen=True)
 class TabularModel:
-    """What `train_on_table` made.
+    """What `train_on_table` made, and `load_model` reads.
 
     Args:
         ignored: columns that were left out of the training and may be there again.
         missing: cells that stood for a missing value in the training data.
+        guess: the mean of the target, or the share of each class, in the training rows.
     """
 
     network: nn.Module
@@ -65,6 +101,7 @@ class TabularModel:
     target: Target
     ignored: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    guess: tuple[float, ...] = ()
 
     def reading(self, reading: Reading) -> Reading:
         """How a file has to be read so that its cells mean what they meant in the training data."""
@@ -72,19 +109,61 @@ class TabularModel:
         missing = (*reading.missing, *self.missing)
         return replace(reading, as_text=as_text, missing=missing, target=self.target.name)
 
-    def predict(self, table: Table, *, unknown: Unknown = "zeros") -> Predictions:
+    def table(self, frame: pandas.DataFrame) -> Table:
+        """The table of a frame, its columns taken as they were in training."""
+        return table_from_frame(frame, Path("the frame"), self.reading(Reading()), "frame")
+
+    def predict(
+        self, rows: Table | pandas.DataFrame, *, unknown: Unknown = "zeros", keep: Collection[str] = ()
+    ) -> Predictions:
         """Predicts each row; the target may be among the columns and is not looked at.
 
         Args:
+            rows: a frame, or a table of `read_table`.
             unknown: a category that the training rows did not have is none of the known ones ("zeros"), or an error.
+            keep: columns to hand back beside the predictions; they may be others than those of the training.
+
+        Raises:
+            DataError: a column is missing, more than is known, or not what it was in training.
         """
-        self._check_columns(table)
-        self._check_categories(table, unknown)
-        outputs = self.outputs(self.features.apply(table))
+        table = rows if isinstance(rows, Table) else self.table(rows)
+        kept = tuple(table.column(name) for name in keep)
+        outputs = self._outputs_for(table, unknown, keep)
         if isinstance(self.target, ClassTarget):
             names = np.array(self.target.decode(outputs), dtype=object)
-            return Predictions(self.target.name, names, _largest_probability(outputs))
-        return Predictions(self.target.name, self.target.decode(outputs), None)
+            chances = torch.softmax(torch.as_tensor(outputs), dim=1).numpy()
+            return Predictions(self.target.name, names, chances, self.target.classes, kept)
+        return Predictions(self.target.name, self.target.decode(outputs), kept=kept)
+
+    def evaluate(
+        self, rows: Table | pandas.DataFrame, *, unknown: Unknown = "zeros", keep: Collection[str] = ()
+    ) -> Scores:
+        """Scores the predictions of rows whose target is known; arguments as those of `predict`.
+
+        Raises:
+            DataError: as `predict`; or the target is not there, is missing in a row, or is a class of no training row.
+        """
+        table = rows if isinstance(rows, Table) else self.table(rows)
+        column = complete_target(table, self.target.name)
+        if isinstance(self.target, ClassTarget):
+            found = {number_name(label) if column.is_numeric else label for label in column.values.tolist()}
+            if strange := sorted(found - set(self.target.classes)):
+                raise DataError(
+                    f"{table.source}: target {column.name!r} holds {listed(strange)}, which the model does not know; "
+                    f"its classes are {listed(self.target.classes)}"
+                )
+        elif not column.is_numeric:
+            raise DataError(
+                f"{table.source}: target {column.name!r} holds text such as {column.values[0]!r}; "
+                "expected numbers, as in the training data"
+            )
+        outputs = self._outputs_for(table, unknown, keep)
+        return scores_of(self.target, self.guess, outputs, self.target.encode(table))
+
+    def _outputs_for(self, table: Table, unknown: Unknown, keep: Collection[str]) -> Array:
+        self._check_columns(table, keep)
+        self._check_categories(table, unknown)
+        return self.outputs(self.features.apply(table))
 
     @torch.no_grad()
     def outputs(self, encoded: Any) -> Array:
@@ -94,13 +173,13 @@ class TabularModel:
         parts = [self.network(inputs[i : i + _ROWS_AT_ONCE]) for i in range(0, len(inputs), _ROWS_AT_ONCE)]
         return np.asarray(torch.cat(parts).double().numpy())
 
-    def _check_columns(self, table: Table) -> None:
-        known = {*self.features.names, *self.ignored, self.target.name}
+    def _check_columns(self, table: Table, keep: Collection[str]) -> None:
+        known = {*self.features.names, *self.ignored, self.target.name, *keep}
         more = [name for name in table.names if name not in known]
         if more:
             raise ValueError(
                 f"{table.source} has {len(more)} columns more than the model: {listed(more)}; "
-                f"it was trained on {listed(self.features.names)}; leave the others out (drop)"
+                f"it was trained on {listed(self.features.names)}; leave the others out (drop), or hand them on (keep)"
             )
 
     def _check_categories(self, table: Table, unknown: Unknown) -> None:
@@ -114,11 +193,6 @@ class TabularModel:
             logger.warning("%s%s; they count as none of the known ones", found, listed(categories))
 
 
-def _largest_probability(outputs: Array) -> Array:
-    shifted = np.exp(outputs - outputs.max(axis=1, keepdims=True))
-    return np.asarray(shifted.max(axis=1) / shifted.sum(axis=1))
-
-
 def model_to_bytes(model: TabularModel) -> bytes:
     """The content of a model file: plain values and tensors."""
     content = {
@@ -128,6 +202,7 @@ def model_to_bytes(model: TabularModel) -> bytes:
         "target": model.target.to_dict(),
         "ignored": list(model.ignored),
         "missing": list(model.missing),
+        "guess": list(model.guess),
     }
     return seal(content, kind=KIND, version=VERSION)
 
@@ -193,6 +268,7 @@ _MODEL = Record(
         ),
         "ignored": ListOf(TEXT),
         "missing": ListOf(TEXT),
+        "guess": ListOf(Number()),
     }
 )
 
@@ -211,7 +287,10 @@ def _model_from(plain: dict[str, Any]) -> TabularModel:
         if weight.dtype != torch.float32 or not bool(torch.isfinite(weight).all()):
             raise ValueError(f"the weights {name} are not finite numbers of type float32")
     _check_encoding(features, target)
-    return TabularModel(network, features, target, tuple(plain["ignored"]), tuple(plain["missing"]))
+    guess = tuple(float(share) for share in plain["guess"])
+    if len(guess) != target.outputs:
+        raise ValueError("the guess does not fit the target")
+    return TabularModel(network, features, target, tuple(plain["ignored"]), tuple(plain["missing"]), guess)
 
 
 def _check_encoding(features: FeatureEncoding, target: Target) -> None:

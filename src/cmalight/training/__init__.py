@@ -5,5 +5,18 @@ from cmalight.training.checkpoint import CheckpointError
 from cmalight.training.fitting import FitResult, fit
 from cmalight.training.history import EpochRecord, History
 from cmalight.training.stopping import Status
+from cmalight.training.weights import ClassWeighted, SampleWeighted, with_weights
 
-__all__ = ["Callback", "CheckpointError", "EpochRecord", "FitResult", "History", "Status", "TensorBoard", "fit"]
+__all__ = [
+    "Callback",
+    "CheckpointError",
+    "ClassWeighted",
+    "EpochRecord",
+    "FitResult",
+    "History",
+    "SampleWeighted",
+    "Status",
+    "TensorBoard",
+    "fit",
+    "with_weights",
+]

@@ -15,7 +15,8 @@ from cmalight.training.engine import EngineName
 from cmalight.training.history import History
 from cmalight.training.metrics import MetricChoice
 from cmalight.training.multistart import ManyStarts, Start
-from cmalight.training.run import Run, Settings
+from cmalight.training.run import Run
+from cmalight.training.settings import Settings
 from cmalight.training.stopping import Status, StopRules
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
 from dataclasses import dataclass, replace
 
@@ -11,14 +12,19 @@ from torch.optim import Optimizer
 
 from cmalight.compiled.checks import check
 from cmalight.compiled.layout import CannotCompile
+from cmalight.compiled.select import compile_seconds
 from cmalight.compiled.several_starts import ManyStartsEngine
 from cmalight.optim.epoch import Epoch
 from cmalight.optim.host import EpochOptimizer
 from cmalight.training.history import History
 from cmalight.training.loop import EpochFigures, largest_lr, plain_figures, watched_figures
-from cmalight.training.run import Run, Settings, own_randomness
+from cmalight.training.own_randomness import own_randomness
+from cmalight.training.run import Run
+from cmalight.training.settings import Settings
 from cmalight.training.state import ModelState
 from cmalight.training.stopping import Status, Stop, StopTraining
+
+logger = logging.getLogger("cmalight")
 
 
 @dataclass(frozen=True)
@@ -95,11 +101,16 @@ class ManyStarts:
                 seconds_left=run.seconds_left,
             )
             run.engine.compiler = self._engine
+            logger.warning(
+                "%s starts are compiled, in about %.0f s, to be trained at once.",
+                len(self._starts),
+                compile_seconds(run.model),
+            )
             self._engine.prepare()
         except CannotCompile as reason:
             raise ValueError(f"Several starts at once are compiled, which is not possible here: {reason}") from reason
         for number, started in enumerate(self._starts):
-            started.run.use_objectives(self._engine.objective(number), self._engine.objective(number))
+            started.run.objectives.use(self._engine.objective(number), self._engine.objective(number))
 
     def _before_block(self, number: int) -> None:
         self._run.before_batch(number)
@@ -150,7 +161,7 @@ class ManyStarts:
         optimizer = run.optimizer
         if not isinstance(optimizer, EpochOptimizer):
             raise TypeError(f"{type(optimizer).__name__} has no epochs")
-        epoch = optimizer.epoch(run.objective if optimizer.needs_objective else None, model=run.model)
+        epoch = optimizer.epoch(run.objectives.judging if optimizer.needs_objective else None, model=run.model)
         return epoch.__enter__()
 
     def _plain_epoch(self) -> None:

@@ -12,6 +12,7 @@ from cmalight.training.budget import share_done
 from cmalight.training.history import EpochRecord
 
 _REFRESH_SECONDS = 0.2
+_BAR_WIDTH, _LEFT_WIDTH = 16, 12
 
 
 class Display:
@@ -64,8 +65,8 @@ class Bar(Display):
         self._console = Console(stderr=True)
         columns: list[Any] = [
             TextColumn("[bold]epoch {task.fields[epoch]}", table_column=Column(no_wrap=True, min_width=11)),
-            BarColumn(bar_width=16, table_column=Column(min_width=8)),
-            TextColumn("[cyan]{task.fields[left]}", table_column=Column(no_wrap=True, min_width=12)),
+            BarColumn(bar_width=_BAR_WIDTH, table_column=Column(min_width=8)),
+            TextColumn("[cyan]{task.fields[left]}", table_column=Column(no_wrap=True, min_width=_LEFT_WIDTH)),
             TextColumn("{task.fields[figures]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
         ]
         self._bar = Progress(*columns, console=self._console, auto_refresh=False, transient=True, expand=True)
@@ -89,25 +90,34 @@ class Bar(Display):
 
     def _show(self, epochs_done: float, seconds: float) -> None:
         share = share_done(epochs_done, seconds, max_epochs=self._max_epochs, time_limit=self._time_limit)
-        of = "" if self._max_epochs is None else f"/{self._max_epochs}"
+        epoch = f"{int(epochs_done) + 1}" + ("" if self._max_epochs is None else f"/{self._max_epochs}")
+        others = max(11, len(f"epoch {epoch}")) + _BAR_WIDTH + _LEFT_WIDTH + 3  # with a blank after each
         left = seconds * (1 - share) / share if share > 0 else 0.0
         self._bar.update(
             self._task,
             completed=share,
-            epoch=f"{int(epochs_done) + 1}{of}",
-            figures="" if self._last is None else describe(self._last),
+            epoch=epoch,
+            figures="" if self._last is None else describe(self._last, self._console.width - others),
             left=f"{duration(left)} left" if share > 0 else "",
         )
         self._bar.refresh()
 
 
-def describe(record: EpochRecord) -> str:
-    """The figures of an epoch in one line."""
-    parts = [f"loss {record.f_tilde:.5g}", f"lr {record.lr:.3g}", record.outcome]
-    if record.train_loss is not None:
-        parts.append(f"true {record.train_loss:.5g}")
+def describe(record: EpochRecord, room: int | None = None) -> str:
+    """The figures of an epoch in one line.
+
+    Args:
+        record: the epoch.
+        room: so many characters at most; what does not fit is left out whole, the least important first.
+    """
+    parts = [f"loss {record.f_tilde:.5g}"]
     if record.validation_loss is not None:
         parts.append(f"validation {record.validation_loss:.5g}")
     parts += [f"{name} {value:.4g}" for name, value in record.metrics.items()]
+    parts += [f"lr {record.lr:.3g}", record.outcome]
+    if record.train_loss is not None:
+        parts.append(f"true {record.train_loss:.5g}")
     parts += [f"evaluations {record.evaluations}", f"{record.seconds:.1f} s"]
+    while room is not None and len(parts) > 1 and len("  ".join(parts)) > room:
+        parts.pop()
     return "  ".join(parts)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import hashlib
 import logging
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -20,17 +21,40 @@ from cmalight.evaluation.randomness import Source, randomness_of
 from cmalight.optim.host import EpochOptimizer
 from cmalight.sealed import bytes_of, unreadable
 from cmalight.training import checkpoint, content_forms
+from cmalight.training.best import Best
 from cmalight.training.checkpoint import CheckpointError
+from cmalight.training.engine import ChosenEngine
 from cmalight.training.history import History
 from cmalight.training.metrics import metric_name
+from cmalight.training.objectives import Objectives
 from cmalight.training.schema import MisfitError
+from cmalight.training.settings import Settings
 from cmalight.training.state import ModelState
 
 if TYPE_CHECKING:
     from cmalight.locks import Lock
-    from cmalight.training.run import Run, Settings
 
 logger = logging.getLogger("cmalight")
+
+
+class Resumable(Protocol):
+    """What is saved of a run, and set when it goes on."""
+
+    model: nn.Module
+    loss_fn: Any
+    feed: Any
+    validation: Any
+    optimizer: Optimizer
+    settings: Settings
+    history: History
+    best: Best
+    next_lr: float
+    direction_norm: float | None
+    objectives: Objectives
+    engine: ChosenEngine
+
+    @property
+    def seconds(self) -> float: ...
 
 
 class RunCheckpoints:
@@ -42,12 +66,10 @@ class RunCheckpoints:
         trouble: why the last state could not be saved; empty where it was.
     """
 
-    def __init__(self, run: Run, settings: Settings) -> None:
-        if settings.checkpoint is None:
-            raise ValueError("RunCheckpoints needs a path")
+    def __init__(self, run: Resumable, path: str | os.PathLike[str], interval: float) -> None:
         self._run = run
-        self._path = Path(settings.checkpoint)
-        self._interval = settings.checkpoint_seconds
+        self._path = Path(path)
+        self._interval = interval
         self._saved_at = time.monotonic()
         self._epochs_saved = 0
         self._boundary: dict[str, Any] = {}
@@ -100,7 +122,7 @@ class RunCheckpoints:
         run.history = History.from_plain(content["history"])
         run.best.set_plain(content["best"])
         run.next_lr, run.direction_norm = content["next_lr"], content["direction_norm"]
-        run.set_objective_states(content["objectives"])
+        run.objectives.load_states(content["objectives"])
         if content["engine"]["limits"] == self._limits():  # with others it is another run, and chooses anew
             run.engine.remember(content["engine"]["compiled"], content["engine"]["reason"])
         if isinstance(run.feed, TensorBatches):
@@ -196,7 +218,7 @@ class RunCheckpoints:
             "optimizer": run.optimizer.state_dict(),
             "randomness": {source.name: source.get() for source in self._sources()},
             "feed_epoch": run.feed.epoch if isinstance(run.feed, TensorBatches) else 0,
-            "objectives": run.objective_states(),
+            "objectives": run.objectives.states(),
         }
 
     def _describe_run(self) -> dict[str, str]:

@@ -2,87 +2,33 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import random
-import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cmalight.compiled.layout import CannotCompile
-from cmalight.errors import unknown_name
-from cmalight.evaluation.batches import Order
 from cmalight.evaluation.counting import counter
-from cmalight.evaluation.objective import Objective
-from cmalight.evaluation.randomness import randomness_of, sources
-from cmalight.files import check_outputs
 from cmalight.optim.budget import Budget as EpochBudget
 from cmalight.optim.host import EpochOptimizer
 from cmalight.parallel.ranks import is_distributed, ranks_of
 from cmalight.training.best import Best
 from cmalight.training.budget import Budget
-from cmalight.training.callbacks import Callback
 from cmalight.training.clock import TrainingClock
-from cmalight.training.engine import ChosenEngine, EngineName
+from cmalight.training.engine import ChosenEngine
 from cmalight.training.feed import device_of, training_feed, validation_feed
 from cmalight.training.history import EpochRecord, History, HistoryFile
 from cmalight.training.loop import EpochFigures, Problem, largest_lr, plain_epoch, plain_figures, watched_epoch
 from cmalight.training.measure import measure
-from cmalight.training.metrics import MetricChoice, make_metrics
+from cmalight.training.objectives import Objectives, eager_objectives
 from cmalight.training.optimizers import make_optimizer, require_parameters_of
+from cmalight.training.own_randomness import own_randomness, warn_of_uncovered
 from cmalight.training.progress import Display, make_display
 from cmalight.training.resume import RunCheckpoints
-from cmalight.training.stopping import Interruptions, Status, Stop, StopRules, StopTraining
-
-logger = logging.getLogger("cmalight")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What `fit` was asked for, beside the model and the data."""
-
-    rules: StopRules
-    metrics: tuple[MetricChoice, ...]
-    monitor: str
-    measure_train_loss: bool
-    restore_best: bool
-    checkpoint: str | os.PathLike[str] | None
-    checkpoint_seconds: float
-    history_file: str | os.PathLike[str] | None
-    callbacks: tuple[Any, ...]
-    progress: bool
-    batch_size: int
-    order: Order
-    seed: int
-    engine: EngineName
-
-    def check(self, *, has_validation: bool, watched: bool) -> None:
-        self._check_files()
-        for callback in self.callbacks:
-            if not isinstance(callback, Callback):
-                raise ValueError(f"Invalid callback: {callback!r} has no on_epoch_end(record)")
-        names = tuple(make_metrics(self.metrics))
-        if self.metrics and not has_validation:
-            raise ValueError("metrics are measured on the validation data: pass validation=(inputs, targets)")
-        if self.monitor not in ("loss", *names):
-            raise ValueError(unknown_name("figure to monitor", self.monitor, ("loss", *names)))
-        if self.rules.patience is not None and not has_validation:
-            raise ValueError("patience waits for a better validation: pass validation=(inputs, targets)")
-        if self.rules.tolerance is not None and not watched:
-            raise ValueError("tolerance is about the direction of an epoch, which only our optimizers know")
-
-    def _check_files(self) -> None:
-        """What would fail at the first save fails now."""
-        files = {"checkpoint": self.checkpoint, "history_file": self.history_file}
-        check_outputs({name: Path(path) for name, path in files.items() if path is not None}, ())
+from cmalight.training.settings import Settings
+from cmalight.training.stopping import Interruptions, Status, Stop, StopTraining
 
 
 class Run:
@@ -123,8 +69,7 @@ class Run:
         self._problem = Problem(
             model, loss_fn, self.feed, device_of(model), counter(loss_fn, self.feed), self.before_batch
         )
-        # The second one is not limited by the training clock.
-        self.use_objectives(*self._eager_objectives())
+        self.objectives = Objectives(*eager_objectives(model, loss_fn, self.feed), self.check_limits)
         self.engine = ChosenEngine(settings.engine, self._problem, self.optimizer)
         self.clock = TrainingClock()
         rules = settings.rules
@@ -133,7 +78,11 @@ class Run:
         )
         self.interruptions = Interruptions()
         self._display = Display()
-        self._checkpoints = None if settings.checkpoint is None else RunCheckpoints(self, settings)
+        self._checkpoints = (
+            None
+            if settings.checkpoint is None
+            else RunCheckpoints(self, settings.checkpoint, settings.checkpoint_seconds)
+        )
 
     next_lr: float
     direction_norm: float | None
@@ -161,7 +110,7 @@ class Run:
         """Run to the first stop rule that applies; `epochs` takes the place of this run's own."""
         checkpoints = nullcontext() if self._checkpoints is None else self._checkpoints.held()
         with own_randomness(self.model, self.settings.seed), self.interruptions, checkpoints:
-            self._warn_of_uncovered()
+            warn_of_uncovered(self.model, self.feed, self.loss_fn)
             elapsed = 0.0 if self._checkpoints is None else self._checkpoints.resume()
             file = None if self.settings.history_file is None else HistoryFile(self.settings.history_file, self.history)
             if not self.model.training:  # else layers that were frozen in eval mode stay so
@@ -193,16 +142,6 @@ class Run:
         trouble = [part.trouble for part in (self._checkpoints, file) if part is not None and part.trouble]
         return Stop(stop.status, "; ".join((stop.reason, *trouble)))
 
-    def _warn_of_uncovered(self) -> None:
-        """What measuring may change, and a checkpoint cannot hold."""
-        found = randomness_of(self.model, loader=self.feed, loss_fn=self.loss_fn).uncovered
-        if found:
-            logger.warning(
-                "%s: what measuring draws from it is not put back, and a checkpoint does not hold its state. "
-                "Use a generator of torch, NumPy or Python, made before fit begins.",
-                ", ".join(found),
-            )
-
     def _epochs(self, file: HistoryFile | None) -> Stop:
         stop = self.stop_at_boundary()
         if stop is None:
@@ -233,29 +172,7 @@ class Run:
             seconds_left=self.seconds_left,
         )
         if (compiled := self.engine.compiled) is not None:
-            self._exchange_objectives(compiled.objective(), compiled.objective())
-
-    def _eager_objectives(self) -> tuple[Objective, Objective]:
-        judging, measuring = (Objective(self.model, self.loss_fn, self.feed, process_group=False) for _ in range(2))
-        return judging, measuring
-
-    def use_objectives(self, judging: Objective, measuring: Objective) -> None:
-        """For the optimizer, limited by the training clock, and for the history, beside it."""
-        self.objective, self._measured = judging, measuring
-        self.objective.before_batch = self.check_limits
-
-    def _exchange_objectives(self, judging: Objective, measuring: Objective) -> None:
-        """For ones that go on as those before."""
-        states = self.objective_states()
-        self.use_objectives(judging, measuring)
-        self.set_objective_states(states)
-
-    def objective_states(self) -> list[dict[str, Any]]:
-        return [objective.state_dict() for objective in (self.objective, self._measured)]
-
-    def set_objective_states(self, states: Sequence[Mapping[str, Any]]) -> None:
-        for objective, state in zip((self.objective, self._measured), states, strict=True):
-            objective.load_state_dict(state)
+            self.objectives.go_on_as(compiled.objective(), compiled.objective())
 
     def seconds_left(self) -> float:
         limit = self.settings.rules.time_limit
@@ -266,7 +183,8 @@ class Run:
             return self._one_epoch()
         except CannotCompile as reason:  # something has changed since the last epoch; this one is as if not begun
             self.engine.give_up(reason)
-            self._exchange_objectives(*self._eager_objectives())  # as a run that goes on from a checkpoint has them
+            # as a run that goes on from a checkpoint has them
+            self.objectives.go_on_as(*eager_objectives(self.model, self.loss_fn, self.feed))
             return self._one_epoch()
 
     def _one_epoch(self) -> EpochFigures:
@@ -275,7 +193,7 @@ class Run:
             return watched_epoch(
                 self._problem,
                 self.optimizer,
-                self.objective if self.optimizer.needs_objective else None,
+                self.objectives.judging if self.optimizer.needs_objective else None,
                 None if compiled is None else compiled.inner_cycle,
             )
         if compiled is None:
@@ -305,6 +223,7 @@ class Run:
     def _record(self, figures: EpochFigures, seconds: float) -> EpochRecord:
         validation_loss: float | None = None
         metrics: dict[str, float] = {}
+        measures_train_loss = self.settings.measures_train_loss(has_validation=self.validation is not None)
         if self.validation is not None:
             validation_loss, metrics = measure(
                 self.model, self.loss_fn, self.validation, self.settings.metrics, self._problem.device
@@ -317,16 +236,13 @@ class Run:
             alpha=figures.alpha,
             outcome=figures.outcome,
             evaluations=self.evaluations,
-            train_loss=self.true_train_loss() if self._measures_train_loss() else None,
+            train_loss=self.true_train_loss() if measures_train_loss else None,
             validation_loss=validation_loss,
             metrics=metrics,
         )
 
-    def _measures_train_loss(self) -> bool:
-        return self.settings.measure_train_loss or (self.settings.restore_best and self.validation is None)
-
     def true_train_loss(self) -> float:
-        return self._measured()
+        return self.objectives.measuring()
 
     def stop_at_boundary(self) -> Stop | None:
         """The rules on the epoch that is behind, then those on the one that would come; also right after resuming."""
@@ -350,15 +266,15 @@ class Run:
 
     def before_batch(self, number: int) -> None:
         self.check_limits()
-        self.budget.epochs = len(self.history) + number / self._batches_per_epoch
+        self.budget.epochs = len(self.history) + number / _batches_per_epoch(self.feed)
         self._display.within_epoch(self.budget.epochs, self.clock.seconds())
 
-    @property
-    def _batches_per_epoch(self) -> int:
-        try:
-            return max(1, len(self.feed))  # type: ignore[arg-type]
-        except TypeError:  # a stream
-            return 1 << 30
+
+def _batches_per_epoch(feed: Any) -> int:
+    try:
+        return max(1, len(feed))
+    except TypeError:  # a stream
+        return 1 << 30
 
 
 def refuse_ranks(model: nn.Module) -> None:
@@ -368,31 +284,3 @@ def refuse_ranks(model: nn.Module) -> None:
             "fit trains in one process, but the model is wrapped in DDP or sharded over several: "
             "write the loop of docs/distributed.md, or pass the plain model to train one on each rank by itself"
         )
-
-
-_ONE_AT_A_TIME = threading.RLock()
-
-
-@contextmanager
-def own_randomness(model: nn.Module, seed: int) -> Iterator[None]:
-    """Random numbers that depend on the seed alone; the caller's go on afterwards as if nothing had been drawn.
-
-    The generators are those of the whole process, so one thread at a time has them; a `fit` inside a callback has its
-    own within those.
-    """
-    if not _ONE_AT_A_TIME.acquire(blocking=False):
-        logger.warning("Another fit is under way in a thread of this process: this one waits for its end.")
-        _ONE_AT_A_TIME.acquire()
-    try:
-        before = [(source, source.get()) for source in sources(model, None)]
-        torch.manual_seed(seed)
-        random.seed(seed)
-        if (numpy := sys.modules.get("numpy")) is not None:
-            numpy.random.seed(seed % (1 << 32))
-        try:
-            yield
-        finally:
-            for source, state in before:
-                source.put(state)
-    finally:
-        _ONE_AT_A_TIME.release()
