@@ -61,8 +61,8 @@ def adam(network):
 
 
 def controlled(network):
-    """Trials of step sizes first, then epochs of which some are undone."""
-    return Controlled(torch.optim.Adam(network.parameters(), weight_decay=1e-2), tolerance=1.05)
+    """From a small step size, which grows, and with little tolerance."""
+    return Controlled(torch.optim.Adam(network.parameters(), weight_decay=1e-2), tolerance=0.01)
 
 
 OPTIMIZERS = {
