@@ -114,7 +114,7 @@ class EpochOptimizer(Optimizer):
     @property
     def has_converged(self) -> bool:
         """Whether the step size has shrunk so far below rounding that no epoch will move the weights any more."""
-        return stalls.has_converged(self)
+        return stalls.has_converged(self.control)
 
     def epoch(self, objective: Any, *, model: nn.Module | None = None, process_group: Any = None) -> Epoch:
         """The bracket for one epoch: `with optimizer.epoch(objective) as epoch:`.
