@@ -1,4 +1,4 @@
-"""The naive twin of `Controlled`: deep copies, plain floats, no early rejection, no clever bookkeeping."""
+"""The naive twin of `Controlled`: deep copies, plain floats, all of the data as its sample, no clever bookkeeping."""
 
 import copy
 import math
@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from cmalight.rules.tolerant import CAP, FIRST, GATE, HALF, PART, PATIENCE, PRICE, RISE_SHARE, RISE_STEPS, START
+
 
 class Twin:
-    """docs/controlled.md, lines 31 to 43, around an optimizer that `make` builds over a model's parameters."""
+    """docs/controlled.md, lines 31 to 40, around an optimizer that `make` builds over a model's parameters."""
 
     def __init__(
         self,
@@ -18,109 +20,127 @@ class Twin:
         batches: list[tuple[Tensor, Tensor]],
         loss_fn: nn.Module,
         *,
+        usual: float,
+        growth: float = 2.0,
         tolerance: float,
-        patience: int,
-        growth: float,
-        theta: float,
-        gamma: float = 1e-2,
+        theta: float = 0.5,
+        decay: float = 0.4,
+        window: int = 200,
+        max_epochs: int | None = None,
     ) -> None:
         self.model, self.batches, self.loss_fn = model, batches, loss_fn
         self.base = make(list(model.parameters()))
-        self.tolerance, self.patience, self.growth = tolerance, patience, growth
-        self.theta, self.gamma = theta, gamma
-        self.samples = sum(len(y) for _, y in batches)
-        self.k = self.samples / len(batches[0][1])
-        self.evaluations = 0
-        self.f_0 = self.evaluate()
-        self.best = self.f_0
-        self.since = 0
-        self.ramping = True
-        self.accepted_one = False
-        self.refusals = 0
-        self.ceiling = math.inf
-        self.grown_by = 1.0
+        self.usual, self.growth, self.tolerance, self.theta = usual, growth, tolerance, theta
+        self.decay, self.window, self.max_epochs = decay, window, max_epochs
+        lr = max(group["lr"] for group in self.base.param_groups)
+        self.shares = [group["lr"] / lr for group in self.base.param_groups]  # of the groups
+        self.zeta = min(lr, usual)  # line 31
+        self.f_0 = self.low = self.paid = self.evaluate()
+        self.starting = self.zeta < usual
+        self.scale = math.inf
+        self.since_low = self.wait = self.due = 0
+        self.steps = self.epochs = 0
+        self.judged = 0.0
+        self.seen: set[str] = set()
 
     def evaluate(self) -> float:
-        self.evaluations += 1
+        samples = sum(len(y) for _, y in self.batches)
         with torch.no_grad():
-            return sum(self.loss_fn(self.model(x), y).item() * len(y) for x, y in self.batches) / self.samples
-
-    @property
-    def zeta(self) -> float:
-        return max(group["lr"] for group in self.base.param_groups)
-
-    def scale(self, factor: float) -> None:
-        for group in self.base.param_groups:
-            group["lr"] *= factor
+            value = sum(self.loss_fn(self.model(x), y).item() * len(y) for x, y in self.batches) / samples
+        return value if math.isfinite(value) else math.inf
 
     def switch(self, mode: str) -> None:
         """Schedule-free optimizers train at one point and are judged at another."""
         getattr(self.base, mode, lambda: None)()
 
-    def epoch(self) -> str:
-        weights = copy.deepcopy(self.model.state_dict())
-        state = copy.deepcopy(self.base.state_dict())
-        zeta, total = self.zeta, 0.0
+    def share(self, batches_done: float) -> float | None:
+        if self.max_epochs is None:
+            return None
+        return min(1.0, (self.epochs + batches_done / len(self.batches)) / self.max_epochs)
+
+    def factor(self, share: float | None) -> float:
+        """Line 32."""
+        rise = (self.steps + 1) / RISE_STEPS
+        if share is not None:
+            rise = max(rise, share / RISE_SHARE)
+        return min(1.0, rise, math.inf if share is None else (1.0 - share) / self.decay)
+
+    def length(self) -> int:
+        """Line 33."""
+        number = len(self.batches)
+        part = math.ceil(number / math.ceil(number / self.window))
+        return min(part, max(FIRST, round(PART * self.judged)))
+
+    def epoch(self) -> None:
+        done = 0
+        while done < len(self.batches):
+            length = min(self.length(), len(self.batches) - done)
+            self.run_window(done, length)
+            done += length
+        self.epochs += 1
+
+    def run_window(self, done: int, length: int) -> None:
+        weights, base = copy.deepcopy(self.model.state_dict()), copy.deepcopy(self.base.state_dict())
+        before = self.evaluate()
         self.switch("train")
-        for x, y in self.batches:
+        total = 0.0
+        chosen = self.batches[done : done + length]
+        for number, (x, y) in enumerate(chosen):
+            for group, share in zip(self.base.param_groups, self.shares, strict=True):
+                group["lr"] = self.zeta * share * self.factor(self.share(done + number + 0.5))
             self.base.zero_grad()
             loss = self.loss_fn(self.model(x), y)
             loss.backward()
-            total += loss.item() * len(y)
+            total += loss.item()
             self.base.step()
-        f_tilde = total / self.samples
+            self.steps += 1
         self.switch("eval")
-        if math.isfinite(f_tilde):
-            if f_tilde <= min(self.bearable() * self.best, 2 * self.f_0):
-                return self.accept(f_tilde, zeta)
-            asks = self.refusals > 0 or not self.accepted_one
-            if asks and f_tilde <= 2 * self.f_0 and self.true_loss_fell(weights, zeta):
-                return self.certify(f_tilde)
+        is_first, self.judged = not self.judged, self.judged + sum(len(y) for _, y in chosen) / len(chosen[0][1])
+        self.due -= 1
+        after = self.evaluate()
+        highest = min(self.low + self.tolerance * abs(self.scale), self.f_0)
+        if self.starting:
+            highest = min(highest, before)
+        if math.isfinite(total) and after <= highest:  # line 34
+            self.keep(before, after, self.share(done + length))
+            return
         self.model.load_state_dict(weights)
-        self.base.load_state_dict(state)
-        self.ramping = False
-        if self.grown_by > 1:
-            self.scale(1 / self.grown_by)
-            self.grown_by = 1.0
-            return "growth_undone" if math.isfinite(f_tilde) else "diverged"
-        self.refusals += 1
-        self.ceiling = self.theta * zeta
-        self.scale(self.theta)
-        return "refused" if math.isfinite(f_tilde) else "diverged"
+        self.base.load_state_dict(base)
+        self.undo(is_first=is_first)
 
-    def bearable(self) -> float:
-        if self.grown_by == 1:
-            return self.tolerance
-        return min(self.tolerance, 1.0 if self.ramping else 1.2)
+    def undo(self, *, is_first: bool) -> None:
+        if self.starting and not is_first:  # line 39
+            self.seen.add("end of the start")
+            self.zeta /= START
+            self.starting = False
+            return
+        self.seen.add("refused")  # line 40
+        self.zeta *= 1 / START if self.starting else self.theta
+        self.starting = self.starting and self.usual == math.inf
+        self.wait = 2 * self.wait + 1
+        self.due = max(self.wait, self.due)
 
-    def accept(self, f_tilde: float, zeta: float) -> str:
-        self.accepted_one, self.refusals = True, 0
-        if f_tilde <= self.best - self.gamma * zeta / self.k:
-            self.best, self.since = f_tilde, 0
-            grown = zeta * (3.0 if self.ramping else self.growth)
-            self.grown_by = max(zeta, min(grown, self.ceiling)) / zeta
-            self.scale(self.grown_by)
-            return "new_best"
-        self.grown_by = 1.0
-        self.ramping = False
-        self.since += 1
-        if self.since == self.patience:
-            self.since = 0
-            self.scale(self.theta)
-            return "stagnated"
-        return "tolerated"
-
-    def true_loss_fell(self, weights: dict[str, Tensor], zeta: float) -> bool:
-        f_end = self.evaluate()
-        other = copy.deepcopy(self.model)
-        other.load_state_dict(weights)
-        ours, self.model = self.model, other
-        f_start = self.evaluate()
-        self.model = ours
-        return f_end <= f_start - self.gamma * zeta / self.k
-
-    def certify(self, f_tilde: float) -> str:
-        self.accepted_one, self.refusals = True, 0
-        self.best = f_tilde
-        self.ramping = False
-        return "certified"
+    def keep(self, before: float, after: float, share: float | None) -> None:
+        self.since_low = 0 if after < self.low else self.since_low + 1
+        self.low = min(self.low, after)
+        if self.starting:  # line 35
+            self.seen.add("start")
+            self.paid = after
+            self.zeta *= min(START, self.usual / self.zeta)
+            self.starting = self.zeta < self.usual
+            return
+        if self.scale == math.inf:
+            self.scale = after
+        factor = 1.0
+        if self.due <= 0 and (share is None or share < 1.0 - self.decay):
+            if self.zeta < self.usual < math.inf:  # line 36
+                factor = min(self.growth, self.usual / self.zeta) if after <= before else 1.0
+            elif after <= min(GATE * self.f_0, HALF * self.scale, (1.0 - PRICE) * self.paid):  # line 37
+                factor = max(1.0, min(self.growth, CAP * self.usual / self.zeta))
+                self.paid = after
+        if factor > 1.0:
+            self.seen.add("grown")
+        elif share is None and self.since_low >= PATIENCE:  # line 38
+            self.seen.add("stagnated")
+            factor, self.since_low, self.due = self.theta, 0, math.inf
+        self.zeta *= factor

@@ -6,15 +6,11 @@ import pickle
 import pytest
 import torch
 
-from cmalight import Controlled, Objective
+from cmalight import Objective
 from tests.helpers import MSE, copied_state, network, run_epoch, same_state, small_problem, split, table
+from tests.optim.steady import Steady, steady_adam
 
-SETTINGS = {"warmup": 1, "growth": 1.0, "decay": 0.5}
 BATCHES = 7
-
-
-def controlled(model, **settings):
-    return Controlled(torch.optim.Adam(model.parameters(), lr=0.01), **{**SETTINGS, **settings})
 
 
 def rates_of(optimizer, objective, model, batches, epochs, *, early=True):
@@ -35,7 +31,7 @@ def line(steps, *, begins):
 def test_by_epochs_the_step_size_goes_to_zero_batch_by_batch():
     model, batches, objective = small_problem()
     assert len(batches) == BATCHES
-    rates = rates_of(controlled(model, max_epochs=4), objective, model, batches, 4)
+    rates = rates_of(steady_adam(model, max_epochs=4), objective, model, batches, 4)
     assert rates == pytest.approx(line(4 * BATCHES, begins=2 * BATCHES))
     assert 0.0 < rates[-1] < 0.001
 
@@ -43,27 +39,27 @@ def test_by_epochs_the_step_size_goes_to_zero_batch_by_batch():
 @pytest.mark.parametrize("early", [True, False])
 def test_by_batches_it_goes_to_zero_in_any_loop(early):
     model, batches, objective = small_problem()
-    optimizer = controlled(model, max_batches=4 * BATCHES)
+    optimizer = steady_adam(model, max_batches=4 * BATCHES)
     rates = rates_of(optimizer, objective, model, batches, 4, early=early)
     assert rates == pytest.approx(line(4 * BATCHES, begins=2 * BATCHES))
 
 
 def test_a_loop_whose_length_nobody_knows_follows_its_epochs():
     model, batches, objective = small_problem()
-    rates = rates_of(controlled(model, max_epochs=4), objective, model, batches, 4, early=False)
+    rates = rates_of(steady_adam(model, max_epochs=4), objective, model, batches, 4, early=False)
     assert rates[::BATCHES] == rates[BATCHES - 1 :: BATCHES]  # one rate per epoch
     assert rates[-1] == pytest.approx(0.005)
 
 
 def test_the_nearest_limit_counts():
     model, batches, objective = small_problem()
-    rates = rates_of(controlled(model, max_epochs=100, max_batches=2 * BATCHES), objective, model, batches, 2)
+    rates = rates_of(steady_adam(model, max_epochs=100, max_batches=2 * BATCHES), objective, model, batches, 2)
     assert rates == pytest.approx(line(2 * BATCHES, begins=BATCHES))
 
 
 def test_a_share_that_is_reported_counts_too():
     model, batches, objective = small_problem()
-    optimizer = controlled(model)
+    optimizer = steady_adam(model)
     share = iter([0.0, 0.5, 0.75, 0.9, 0.99, 0.999, 1.0])
     optimizer.report_share(lambda: next(share, 1.0))
     rates = rates_of(optimizer, objective, model, batches, 1)
@@ -73,7 +69,7 @@ def test_a_share_that_is_reported_counts_too():
 
 def test_a_share_can_be_a_number_and_can_be_taken_back():
     model, batches, objective = small_problem()
-    optimizer = controlled(model)
+    optimizer = steady_adam(model)
     optimizer.report_share(0.75)
     assert rates_of(optimizer, objective, model, batches, 1) == pytest.approx([0.005] * BATCHES)
     optimizer.report_share(None)
@@ -83,12 +79,12 @@ def test_a_share_can_be_a_number_and_can_be_taken_back():
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
 def test_a_share_that_is_none_is_refused(share):
     with pytest.raises(ValueError, match="Invalid share value"):
-        controlled(network()).report_share(share)
+        steady_adam(network()).report_share(share)
 
 
 def test_beyond_its_budget_a_run_goes_on_with_almost_nothing():
     model, batches, objective = small_problem()
-    optimizer = controlled(model, max_epochs=1)
+    optimizer = steady_adam(model, max_epochs=1)
     rates = rates_of(optimizer, objective, model, batches, 3)
     assert all(rate > 0.0 for rate in rates)
     assert max(rates[BATCHES:]) < 1e-3 * 0.01
@@ -99,7 +95,7 @@ def test_beyond_its_budget_a_run_goes_on_with_almost_nothing():
 
 def test_a_finished_run_that_gets_more_epochs_has_its_step_size_again():
     model, batches, objective = small_problem()
-    optimizer = controlled(model, max_epochs=2)
+    optimizer = steady_adam(model, max_epochs=2)
     first = rates_of(optimizer, objective, model, batches, 2)
     optimizer.budget.max_epochs = 8
     longer = rates_of(optimizer, objective, model, batches, 6)
@@ -111,7 +107,7 @@ def test_a_finished_run_that_gets_more_epochs_has_its_step_size_again():
 def test_a_run_beyond_its_budget_that_is_extended_has_its_step_size_again():
     model, batches, objective = small_problem()
     groups = [{"params": model[0].parameters(), "lr": 0.01}, {"params": model[2].parameters(), "lr": 0.001}]
-    optimizer = Controlled(torch.optim.Adam(groups), **SETTINGS, max_epochs=1)
+    optimizer = Steady(torch.optim.Adam(groups), decay=0.5, max_epochs=1)
     rates_of(optimizer, objective, model, batches, 3)
     optimizer.budget.max_epochs = 20
     assert rates_of(optimizer, objective, model, batches, 1)[0] == pytest.approx(0.01)
@@ -121,7 +117,7 @@ def test_a_run_beyond_its_budget_that_is_extended_has_its_step_size_again():
 def test_a_share_that_falls_back_raises_the_step_size_again():
     """As a time limit does whose clock was wrong."""
     model, batches, objective = small_problem()
-    optimizer = controlled(model)
+    optimizer = steady_adam(model)
     shares = iter([0.0, 1.0, 1.0, 0.5, 0.75, 1.0, 0.0])
     optimizer.report_share(lambda: next(shares, 0.0))
     rates = rates_of(optimizer, objective, model, batches, 1)
@@ -130,26 +126,20 @@ def test_a_share_that_falls_back_raises_the_step_size_again():
 
 def test_the_end_of_a_budget_is_no_convergence():
     model, batches, objective = small_problem()
-    optimizer = controlled(model, max_epochs=2)
+    optimizer = steady_adam(model, max_epochs=2)
     rates_of(optimizer, objective, model, batches, 3)
     assert not optimizer.has_converged
 
 
 def test_without_a_budget_nothing_decays():
     model, batches, objective = small_problem()
-    assert rates_of(controlled(model), objective, model, batches, 4) == pytest.approx([0.01] * 4 * BATCHES)
-
-
-def test_a_warm_up_rises_step_by_step():
-    model, batches, objective = small_problem()
-    rates = rates_of(controlled(model, warmup=10), objective, model, batches, 2)
-    assert rates == pytest.approx([0.01 * min(1.0, (step + 1) / 10) for step in range(2 * BATCHES)])
+    assert rates_of(steady_adam(model), objective, model, batches, 4) == pytest.approx([0.01] * 4 * BATCHES)
 
 
 def test_groups_keep_their_ratio():
     model, batches, objective = small_problem()
     groups = [{"params": model[0].parameters(), "lr": 0.01}, {"params": model[2].parameters(), "lr": 0.001}]
-    optimizer = Controlled(torch.optim.Adam(groups), **SETTINGS, max_epochs=4)
+    optimizer = Steady(torch.optim.Adam(groups), decay=0.5, max_epochs=4)
     for _ in range(4):
         run_epoch(optimizer, objective, model, batches, early=True)
         first, second = (group["lr"] for group in optimizer.param_groups)
@@ -163,7 +153,7 @@ def test_a_saved_run_goes_on_bit_for_bit(limit, boundary):
     runs = []
     for saved in (False, True):
         model, batches, objective = small_problem()
-        optimizer = controlled(model, **limit)
+        optimizer = steady_adam(model, **limit)
         reports = []
         for epoch in range(9):
             if saved and epoch == boundary:
@@ -171,7 +161,7 @@ def test_a_saved_run_goes_on_bit_for_bit(limit, boundary):
                 model = network(seed=3)
                 model.load_state_dict(weights)
                 objective = Objective(model, MSE, batches)
-                optimizer = controlled(model, **limit)
+                optimizer = steady_adam(model, **limit)
                 optimizer.load_state_dict(state)
             reports.append(run_epoch(optimizer, objective, model, batches, early=True))
         runs.append((reports, copied_state(model)))
@@ -182,7 +172,7 @@ def test_a_saved_run_goes_on_bit_for_bit(limit, boundary):
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
 def test_a_copy_has_the_same_budget(copied):
     model, batches, objective = small_problem()
-    optimizer = controlled(model, max_epochs=4, max_batches=1000)
+    optimizer = steady_adam(model, max_epochs=4, max_batches=1000)
     optimizer.report_share(0.1)
     run_epoch(optimizer, objective, model, batches, early=True)
     other, other_optimizer = copied((model, optimizer))
@@ -195,14 +185,14 @@ def test_a_copy_has_the_same_budget(copied):
 
 
 def test_a_copy_does_not_hold_on_to_somebody_elses_clock():
-    optimizer = controlled(network(), max_epochs=4)
+    optimizer = steady_adam(network(), max_epochs=4)
     optimizer.report_share(lambda: 0.5)
     assert copy.deepcopy(optimizer).budget.reported is None
 
 
 def test_an_epoch_that_is_undone_counts_as_used():
     model, batches, objective = small_problem()
-    optimizer = controlled(model, max_epochs=4)
+    optimizer = steady_adam(model, max_epochs=4)
     with optimizer.epoch(objective) as epoch:
         for x, y in epoch.batches(batches):
             optimizer.zero_grad()
@@ -220,7 +210,7 @@ def test_an_epoch_that_is_undone_counts_as_used():
 
 def test_an_abandoned_epoch_does_not_count():
     model, batches, objective = small_problem()
-    optimizer = controlled(model, max_epochs=4)
+    optimizer = steady_adam(model, max_epochs=4)
     with optimizer.epoch(objective) as epoch:
         epoch.abandon()
     rates = rates_of(optimizer, objective, model, batches, 4)
@@ -231,6 +221,6 @@ def test_a_long_epoch_is_judged_within_its_budget():
     """Windows do not disturb the line to zero."""
     model = network()
     batches = split(*table(samples=200), 10)
-    optimizer = controlled(model, max_epochs=2, window=6)
+    optimizer = steady_adam(model, max_epochs=2, window=6)
     rates = rates_of(optimizer, Objective(model, MSE, batches), model, batches, 2)
     assert rates == pytest.approx(line(40, begins=20))

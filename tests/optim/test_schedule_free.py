@@ -11,6 +11,7 @@ from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, se
 
 from cmalight import Controlled
 from tests.helpers import MSE, copied_state, harmful_epoch, network, run_epoch, same_state, small_problem
+from tests.optim.steady import Steady
 
 MAKERS = {
     "adamw": lambda params: schedulefree.AdamWScheduleFree(params, lr=0.1),
@@ -20,8 +21,8 @@ MAKERS = {
 each = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
 
 
-def controlled(model: nn.Module, make=MAKERS["adamw"], **settings) -> Controlled:
-    return Controlled(make(model.parameters()), **{"warmup": 1, **settings})
+def controlled(model: nn.Module, make=MAKERS["adamw"], **settings) -> Steady:
+    return Steady(make(model.parameters()), **settings)
 
 
 def by_hand(base: torch.optim.Optimizer, model: nn.Module, batches) -> None:
@@ -50,7 +51,7 @@ def test_an_epoch_ends_where_the_base_is_judged(make):
 def test_the_function_is_evaluated_where_the_base_is_judged():
     model, batches, objective = small_problem()
     twin = network()
-    optimizer, base = controlled(model, rule="certified"), MAKERS["adamw"](twin.parameters())
+    optimizer, base = Controlled(MAKERS["adamw"](model.parameters()), rule="certified"), MAKERS["adamw"](twin.parameters())
     points = []
 
     def watched() -> float:

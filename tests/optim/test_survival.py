@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from cmalight import CMA, IG, CMALight, Controlled, Objective, Outcome
 from tests.fuzz.cases import cases
 from tests.helpers import MSE, copied_state, network, run_epoch, same_state, small_problem, split, table
+from tests.optim.steady import Steady
 
 SGD, ADAM, RMSPROP, RPROP = torch.optim.SGD, torch.optim.Adam, torch.optim.RMSprop, torch.optim.Rprop
 OURS = {
@@ -91,7 +92,7 @@ def controlled_problem(make, dtype):
     torch.manual_seed(0)
     model = network().to(dtype)
     batches = split(*(t.to(dtype) for t in table()), 20)
-    optimizer = Controlled(make(model.parameters()), warmup=1)
+    optimizer = Steady(make(model.parameters()))
     return model, batches, Objective(model, MSE, batches), optimizer
 
 

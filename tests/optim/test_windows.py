@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from cmalight import Controlled, Objective, Outcome
+from cmalight import Objective, Outcome
 from tests.helpers import MSE, copied_state, network, run_epoch, same_state, split, table
+from tests.optim.steady import steady_adam
 
 WINDOW, BATCHES = 4, 20
 
@@ -18,9 +19,7 @@ def problem(**settings):
     model = network()
     batches = split(*table(samples=200), 10)
     assert len(batches) == BATCHES
-    settings = {"warmup": 1, "growth": 1.0, "window": WINDOW, **settings}
-    optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=0.01), **settings)
-    return model, batches, Objective(model, MSE, batches), optimizer
+    return model, batches, Objective(model, MSE, batches), steady_adam(model, **{"window": WINDOW, **settings})
 
 
 class Counted:

@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from cmalight import CMA, CMALight, Objective, Outcome, fit
+from cmalight import CMA, CMALight, Controlled, Objective, Outcome, fit
 from cmalight.parallel.ranks import ranks_of
 from tests.helpers import MSE, network, run_epoch, same_state, table
 
@@ -254,3 +254,43 @@ def tensors_left_behind(rank):
 def test_gloo_has_let_go_of_an_exchange_when_it_returns(tmp_path):
     """Else a script that ends right after it may abort: a thread needs the interpreter that is being taken down."""
     assert on_ranks(tensors_left_behind, tmp_path) == [(0, 500)] * 2
+
+
+def _uneven_numbers(rank):
+    batches = _even(global_batches(), rank)[: 5 if rank == 0 else 8]
+    model = DDP(network())
+    optimizer = CMALight(model.parameters(), lr=0.1)
+    before = states(model)
+    with pytest.raises(RuntimeError, match=r"different numbers of batches, \[5, 8\].*Join"):
+        run_epoch(optimizer, Objective(model, MSE, batches), model, batches, early=True)
+    assert same_state(states(model), before)
+    even = batches[:5]
+    return run_epoch(optimizer, Objective(model, MSE, even), model, even, early=True)
+
+
+def test_ranks_with_different_numbers_of_batches_and_no_join_are_told(tmp_path):
+    """Instead of waiting for each other until the process group gives up."""
+    first, second = on_ranks(_uneven_numbers, tmp_path)
+    assert first == second
+
+
+def _controlled(rank, settings):
+    """Windows of three batches, and a budget."""
+    batches = _even(global_batches(), rank)
+    model = DDP(network())
+    optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=0.02), **settings)
+    objective = Objective(model, MSE, batches)
+    reports = [run_epoch(optimizer, objective, model, batches, early=True) for _ in range(5)]
+    return reports, states(model)
+
+
+@pytest.mark.parametrize("settings", [{"window": 3}, {"max_epochs": 5}, {"window": 3, "max_batches": 40}], ids=str)
+def test_ranks_are_controlled_as_one_process_inside_epochs_and_within_a_budget(tmp_path, settings):
+    first, second = on_ranks(_controlled, tmp_path, settings)
+    model, batches = network(), global_batches()
+    optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=0.02), **settings)
+    objective = Objective(model, MSE, batches)
+    alone = [run_epoch(optimizer, objective, model, batches, early=True) for _ in range(5)]
+    assert first[0] == second[0]
+    assert same_state(first[1], second[1])
+    assert_equal_runs((*first, None), (alone, states(model), None))

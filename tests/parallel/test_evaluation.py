@@ -1,5 +1,6 @@
 """A full evaluation on ranks: shared out, every sample once, and nobody waits for a broadcast of buffers."""
 
+import pytest
 import torch
 from accelerate.data_loader import BatchSamplerShard
 from torch import nn
@@ -102,3 +103,22 @@ def test_the_batches_that_accelerate_repeats_count_once():
         part = own_part(loader, Ranks(2, rank, None, torch.device("cpu")), whole=False)
         seen += [int(i) for inputs, _ in part for i in inputs]
     assert sorted(seen) == list(range(7))
+
+
+def _sampled(rank):
+    """Each rank has its part of 6,000 rows."""
+    x, y = table(6000)
+    part = split(x[rank::2], y[rank::2], 20)
+    model = DDP(network())
+    objective = Objective(model, MSE, part)
+    sample = objective.sample()
+    return sample(), sample(), objective()
+
+
+def test_a_sample_is_the_same_number_on_every_rank(tmp_path):
+    first, second = on_ranks(_sampled, tmp_path)
+    assert first == second
+    value, again, whole = first
+    assert value == again
+    assert value == pytest.approx(whole, rel=0.15)
+    assert value != whole

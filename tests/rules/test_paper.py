@@ -5,8 +5,10 @@ import math
 import pytest
 
 from cmalight.rules import paper
+from cmalight.rules.baselines import DecayRule
 from cmalight.rules.linesearch import SearchResult
 from cmalight.rules.paper import Constants, InnerCycle, Known, Outcome
+from cmalight.rules.rule import NoMemory, no_step
 
 CONSTANTS = Constants(theta=0.75, tau=0.01, gamma=0.01)
 KNOWN = Known(f_0=1.0, phi=0.8, f_current=0.9)
@@ -150,3 +152,135 @@ def test_a_huge_first_step_size_does_not_make_an_ordinary_one_look_like_rounding
 def test_an_outcome_reads_by_itself_and_names_its_line():
     assert str(Outcome.SEARCH_SUCCEEDED) == "line search found a better point: moved (line 17)"
     assert {outcome.line for outcome in Outcome} == {5, 7, 10, 15, 17, 22} | {34, 37, 38, 40}
+
+
+class Asked:
+    """f(w^k + alpha d) from a table, f(w^k) = 0.9, the sample's mean loss at w⁰ = 1; remembers what was asked for."""
+
+    def __init__(self, values, *, sample=None):
+        self.values, self.sample = values, sample
+        self.asked = []
+
+    def f_start(self):
+        return 0.9
+
+    def f_at(self, alpha):
+        self.asked.append(alpha)
+        return self.values[alpha]
+
+    def sample_first(self):
+        return 1.0
+
+    def sample_after(self):
+        self.asked.append("sample")
+        return self.sample
+
+
+def rule(*, certified, **settings):
+    return paper.PaperRule(CONSTANTS, delta=0.5, max_extrapolations=10, certified=certified, **settings)
+
+
+def ruled(cycle, asked, *, certified):
+    decision, memory = rule(certified=certified).decide(cycle, KNOWN, NoMemory(), asked)
+    assert memory == NoMemory()
+    return decision
+
+
+ACCEPTED = inner(f_tilde=0.7)
+SMALL = inner(f_tilde=0.95, direction_norm=0.005)
+LINE_22 = paper.Decision(Outcome.UNCONFIRMED, 0.0, 0.75, phi=0.8, f_next=0.9)
+
+
+@pytest.mark.parametrize(
+    ("cycle", "outcome"), [(ACCEPTED, Outcome.ACCEPTED), (SMALL, Outcome.SMALL_DIRECTION_KEPT)], ids=["line 7", "10"]
+)
+def test_line_21_the_certified_search_asks_a_sample_for_what_the_estimate_kept(cycle, outcome):
+    asked = Asked({}, sample=1.0)
+    assert ruled(cycle, asked, certified=True).outcome is outcome
+    assert asked.asked == ["sample"]
+    assert ruled(cycle, Asked({}, sample=1.01), certified=True) == LINE_22
+    assert ruled(cycle, Asked({}, sample=math.inf), certified=True) == LINE_22
+
+
+@pytest.mark.parametrize("cycle", [ACCEPTED, SMALL], ids=["line 7", "10"])
+def test_line_21_the_light_search_believes_the_estimate_of_several_batches(cycle):
+    asked = Asked({})
+    assert ruled(cycle, asked, certified=False).alpha == 0.5
+    assert asked.asked == []
+
+
+@pytest.mark.parametrize("certified", [False, True])
+def test_line_21_one_batch_is_confirmed_by_an_evaluation(certified):
+    cycle = inner(f_tilde=0.7, batches=1.0)
+    kept = ruled(cycle, Asked({0.5: 0.6}), certified=certified)
+    assert kept == paper.Decision(Outcome.ACCEPTED, 0.5, 1.0, phi=0.7, f_next=0.6)
+    for value in (1.01, math.inf, math.nan):
+        assert ruled(cycle, Asked({0.5: value}), certified=certified) == LINE_22
+
+
+def test_line_21_what_the_certified_search_has_evaluated_is_not_evaluated_again():
+    """The search failed, f̃ keeps the point on line 15, and f there is known."""
+    cycle = inner(f_tilde=0.85)
+    asked = Asked({0.5: 0.95})
+    assert ruled(cycle, asked, certified=True).outcome is Outcome.SEARCH_FAILED_KEPT
+    assert asked.asked == [0.5]
+    assert ruled(cycle, Asked({0.5: 1.2}), certified=True).outcome is Outcome.UNCONFIRMED
+
+
+def test_line_21_what_a_search_found_is_not_asked_about():
+    asked = Asked({0.5: 0.6, 1.0: 0.5, 2.0: 0.7})
+    decision = ruled(inner(f_tilde=0.85), asked, certified=True)
+    assert (decision.outcome, decision.alpha) == (Outcome.SEARCH_SUCCEEDED, 1.0)
+    assert asked.asked == [0.5, 1.0, 2.0]
+    light = Asked({1.0: 0.95, 0.5: 0.84})
+    assert ruled(inner(f_tilde=0.85), light, certified=False).outcome is Outcome.SEARCH_SUCCEEDED
+    assert light.asked == [1.0, 0.5]
+
+
+def test_only_the_light_search_rejects_early_may_cycle_and_needs_no_sample():
+    light, certified = rule(certified=False), rule(certified=True)
+    assert (light.rejects_early, certified.rejects_early) == (True, False)
+    assert not rule(certified=False, early_rejection=False).rejects_early
+    assert (light.may_cycle, certified.may_cycle) == (True, False)
+    assert (light.uses_a_sample, certified.uses_a_sample) == (False, True)
+    assert "line_search='certified'" in light.advice
+    assert "line_search" not in certified.advice
+
+
+def test_an_epoch_is_lost_above_the_start_and_where_it_began():
+    light = rule(certified=False)
+    assert light.doubtful_above(KNOWN) == 1.0
+    assert light.is_lost(1.1, KNOWN, lambda: 0.9)
+    assert not light.is_lost(1.1, KNOWN, lambda: 1.2)
+
+    def not_to_be_asked():
+        raise AssertionError
+
+    assert not light.is_lost(1.0, KNOWN, not_to_be_asked)
+
+
+def test_an_epoch_that_ended_early_is_decided_as_at_its_end():
+    light = rule(certified=False)
+    lost = paper.Decision(Outcome.REJECTED_EARLY, 0.0, 0.75, phi=0.8, f_next=0.9)
+    assert light.decide_early(inner(f_tilde=1.1), KNOWN) == lost
+    assert light.decide_early(inner(f_tilde=math.inf), KNOWN).outcome is Outcome.DIVERGED
+    unknown = Known(f_0=1.0, phi=0.8, f_current=None)
+    assert light.decide_early(inner(f_tilde=1.1), unknown).outcome is Outcome.DIVERGED
+
+
+def test_an_epoch_without_steps_changes_nothing():
+    assert no_step(KNOWN) == paper.Decision(Outcome.NO_STEP, 0.0, 1.0, phi=0.8, f_next=0.9)
+
+
+def test_a_rule_that_says_nothing_else_judges_whole_epochs_at_a_constant_step_size():
+    plain = DecayRule(0.5)
+    assert plain.begins_at(0.3) == 0.3
+    assert plain.fresh(1.0, 0.3) == plain.after_outside_change(NoMemory(), zeta=0.1) == NoMemory()
+    assert plain.factor(0.9, 10) == 1.0
+    assert plain.window(NoMemory(), 1000) is None
+    assert (plain.may_cycle, plain.rejects_early, plain.uses_a_sample, plain.judges_parts) == (False,) * 4
+    assert "restart" in plain.advice
+    assert plain.doubtful_above(KNOWN) == math.inf
+    assert not plain.is_lost(1e9, KNOWN, lambda: 0.0)
+    with pytest.raises(NotImplementedError):
+        plain.decide_early(ACCEPTED, KNOWN)

@@ -1,241 +1,241 @@
-"""The tolerant watchdog on plain floats: a test a clause, and what holds for every sequence of losses."""
+"""Every branch of tolerant.py, by the line of the listing in docs/controlled.md; numbers to check by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from cmalight.rules.paper import InnerCycle, Known, Outcome
-from cmalight.rules.tolerant import PROBATION, RAMP, Tolerance, Watch, tolerant
+from cmalight.rules import tolerant
+from cmalight.rules.outcome import Outcome
+from cmalight.rules.rule import Decision, InnerCycle, Known
+from cmalight.rules.tolerant import Remembered, Settings, TolerantRule
 
-CONSTANTS = Tolerance(gamma=0.1, theta=0.5, tolerance=1.5, patience=3, growth=1.5)
-F_0 = 8.0
-KNOWN = Known(f_0=F_0, phi=F_0, f_current=None)
-
-
-def inner(f_tilde: float, zeta: float = 1.0) -> InnerCycle:
-    return InnerCycle(zeta=zeta, f_tilde=f_tilde, direction_norm=1.0, batches=1.0)
-
-
-def watch(best: float = 4.0, *, since: int = 0, **more) -> Watch:
-    return Watch(best, since, **{"moved": True, "ramping": False, **more})
+RULE = TolerantRule(Settings(usual=0.01, growth=2.0, tolerance=0.1, theta=0.5, decay=0.4, window=200))
+UNKNOWN_USUAL = TolerantRule(replace(RULE.settings, usual=math.inf))
+KNOWN = Known(f_0=1.0, phi=0.9, f_current=None)
+# ζ is what is usual, the first window led to 0.8, and nothing was refused.
+MEMORY = Remembered(low=0.8, paid=0.8, scale=0.8, batches_judged=100.0, starting=0)
+STARTING = replace(MEMORY, starting=1, scale=math.inf)
+FIRST = Remembered(low=1.0, paid=1.0)
 
 
-def no_evaluation() -> float:
-    raise AssertionError("a full evaluation was made")
+class Sample:
+    """f_S before and after; nothing else may be asked for."""
+
+    def __init__(self, after: float, before: float | None = None) -> None:
+        self.after, self.before = after, before
+
+    def sample_after(self) -> float:
+        return self.after
+
+    def sample_before(self) -> float:
+        assert self.before is not None, "f_S(w^k) was not to be asked for"
+        return self.before
 
 
-def decide(f_tilde: float, before: Watch, *, zeta: float = 1.0, f_end=no_evaluation, f_start=lambda: F_0):
-    return tolerant(inner(f_tilde, zeta), KNOWN, before, CONSTANTS, f_start=f_start, f_end=f_end)
+def judged(after, memory=MEMORY, *, before=None, rule=RULE, zeta=0.01, f_tilde=0.7, share=None, known=KNOWN):
+    inner = InnerCycle(zeta=zeta, f_tilde=f_tilde, direction_norm=1.0, batches=10.0, share=share)
+    return rule.decide(inner, known, memory, Sample(after, before))
 
 
-def test_a_new_best_is_kept_and_the_step_size_grows():
-    decision, after = decide(3.9, watch(4.0, since=2))
-    assert (decision.outcome, decision.alpha, decision.zeta_factor) == (Outcome.NEW_BEST, 1.0, 1.5)
-    assert (after.best, after.epochs_since_best, decision.phi) == (3.9, 0, 3.9)
+def test_line_31_begins_at_what_is_usual_at_most():
+    assert RULE.begins_at(0.5) == 0.01
+    assert RULE.begins_at(1e-4) == 1e-4
+    assert UNKNOWN_USUAL.begins_at(0.5) == 0.5
 
 
-def test_a_decrease_below_gamma_zeta_is_no_new_best():
-    decision, after = decide(3.91, watch(4.0))
-    assert (decision.outcome, decision.zeta_factor, after.best) == (Outcome.TOLERATED, 1.0, 4.0)
+def test_line_31_remembers_where_it_began():
+    assert RULE.fresh(1.0, 0.01) == Remembered(low=1.0, paid=1.0, starting=0)
+    assert RULE.fresh(1.0, 0.001).starting
+    assert UNKNOWN_USUAL.fresh(1.0, 10.0).starting
 
 
-def test_as_long_as_every_epoch_is_a_new_best_the_step_size_grows_faster():
-    decision, after = decide(3.0, watch(4.0, ramping=True))
-    assert (decision.zeta_factor, after.ramping) == (RAMP, True)
+def test_line_32_rises_step_by_step_and_without_a_budget_stays():
+    steps = tolerant.RISE_STEPS
+    assert RULE.factor(None, 0) == 1 / steps
+    assert RULE.factor(None, steps // 2 - 1) == 0.5
+    assert RULE.factor(None, steps - 1) == RULE.factor(None, 10**6) == 1.0
 
 
-def test_without_growth_there_is_no_ramp_either():
-    still = Tolerance(gamma=0.1, theta=0.5, tolerance=1.5, patience=3, growth=1.0)
-    decision, _ = tolerant(inner(3.0), KNOWN, watch(ramping=True), still, f_start=no_evaluation, f_end=no_evaluation)
-    assert decision.zeta_factor == 1.0
+def test_line_32_rises_sooner_in_a_short_budget_and_ends_at_zero():
+    assert RULE.factor(tolerant.RISE_SHARE / 2, 0) == 0.5
+    assert RULE.factor(tolerant.RISE_SHARE, 0) == 1.0
+    assert RULE.factor(0.6, 10**6) == 1.0
+    assert RULE.factor(0.8, 10**6) == pytest.approx(0.5)
+    assert RULE.factor(1.0, 10**6) == 0.0
 
 
-def test_the_first_epoch_that_is_no_new_best_ends_the_ramp():
-    assert not decide(4.5, watch(4.0, ramping=True))[1].ramping
-    assert not decide(7.0, watch(4.0, ramping=True))[1].ramping
+LATER = replace(MEMORY, batches_judged=1e6)
 
 
-def test_a_growth_is_undone_where_the_next_epoch_does_harm():
-    decision, after = decide(3.0, watch(4.0))
-    assert after.raised == decision.zeta_factor == 1.5
-    decision, later = decide(PROBATION * 3.0 + 0.01, after, zeta=1.5)
-    assert (decision.outcome, decision.alpha, 1.5 * decision.zeta_factor) == (Outcome.GROWTH_UNDONE, 0.0, 1.0)
-    assert (later.best, later.ceiling, later.refusals, later.raised) == (3.0, math.inf, 0, 1.0)
-    decision, later = decide(PROBATION * 3.0, after, zeta=1.5)
-    assert (decision.outcome, later.raised) == (Outcome.TOLERATED, 1.0)
+@pytest.mark.parametrize(
+    ("memory", "batches", "window"),
+    [
+        (LATER, 50, None),  # an epoch that is short enough
+        (LATER, 200, None),
+        (LATER, 201, 101),  # two equal parts
+        (LATER, 1000, 200),
+        (LATER, 1001, 167),  # six
+        (LATER, None, 200),  # nobody knows how long it is
+        (FIRST, None, tolerant.FIRST),
+        (FIRST, 1000, tolerant.FIRST),
+        (FIRST, tolerant.FIRST, None),
+        (replace(FIRST, batches_judged=800.0), 1000, round(800 * tolerant.PART)),
+    ],
+)
+def test_line_33_judges_epochs_or_equal_parts_and_sooner_at_first(memory, batches, window):
+    assert RULE.window(memory, batches) == window
 
 
-def test_on_the_ramp_only_progress_stands():
-    _, after = decide(3.0, watch(4.0, ramping=True))
-    decision, later = decide(3.01, after, zeta=RAMP)
-    assert (decision.outcome, decision.zeta_factor * RAMP) == (Outcome.GROWTH_UNDONE, pytest.approx(1.0))
-    assert not later.ramping
-    assert decide(3.0, after, zeta=RAMP)[0].outcome is Outcome.TOLERATED
+def test_line_34_keeps_what_is_not_far_above_the_lowest():
+    decision, memory = judged(0.85)
+    assert decision == Decision(Outcome.KEPT, 0.01, 1.0, phi=0.8, f_next=None)
+    assert (memory.low, memory.windows_since_low, memory.batches_judged) == (0.8, 1, 110.0)
 
 
-@pytest.mark.parametrize("f_tilde", [math.inf, math.nan])
-def test_a_growth_that_leads_to_what_is_not_finite_is_undone_like_any_other(f_tilde):
-    """So that an epoch which is ended early, before that shows, has the same result."""
-    decision, after = decide(f_tilde, watch(4.0, raised=1.5), zeta=1.5)
-    assert (decision.outcome, 1.5 * decision.zeta_factor, after.ceiling) == (Outcome.DIVERGED, 1.0, math.inf)
+def test_line_34_a_lower_loss_is_the_new_low():
+    decision, memory = judged(0.75)
+    assert decision.phi == memory.low == 0.75
+    assert memory.windows_since_low == 0
 
 
-@pytest.mark.parametrize("ceiling", [1.0, 1.0 + 2e-16, 0.9])
-def test_a_growth_that_the_ceiling_forbade_has_no_probation(ceiling):
-    decision, after = decide(3.0, watch(4.0, ceiling=ceiling))
-    assert decision.zeta_factor == 1.0
-    assert decide(4.4, after)[0].outcome is Outcome.TOLERATED
+@pytest.mark.parametrize("after", [0.881, math.inf])
+def test_line_40_undoes_what_is_far_above_the_lowest_and_bars_growth(after):
+    """low + tolerance · scale = 0.88."""
+    decision, memory = judged(after)
+    assert decision == Decision(Outcome.REFUSED, 0.0, 0.5, phi=0.9, f_next=None)
+    assert (memory.wait, memory.due, memory.low) == (1, 1, 0.8)
+    assert judged(after, memory)[1].wait == 3
+    assert judged(after, replace(memory, wait=3))[1].due == 7
 
 
-def test_a_stricter_tolerance_holds_after_a_growth_too():
-    strict = Tolerance(gamma=0.1, theta=0.5, tolerance=1.1, patience=3, growth=1.5)
-    decision, _ = tolerant(
-        inner(4.6), KNOWN, watch(4.0, raised=1.5), strict, f_start=no_evaluation, f_end=no_evaluation
-    )
-    assert decision.outcome is Outcome.GROWTH_UNDONE
-
-
-def test_a_loss_within_the_tolerance_is_kept():
-    decision, after = decide(6.0, watch(4.0))
-    assert (decision.outcome, decision.alpha, decision.zeta_factor) == (Outcome.TOLERATED, 1.0, 1.0)
-    assert (after.best, after.epochs_since_best) == (4.0, 1)
-
-
-def test_epochs_without_a_new_best_shrink_the_step_size_but_stand():
-    decision, after = decide(6.0, watch(4.0, since=2))
-    assert (decision.outcome, decision.alpha, decision.zeta_factor) == (Outcome.STAGNATED, 1.0, 0.5)
-    assert after.epochs_since_best == 0
-
-
-def test_a_loss_above_the_tolerance_is_undone():
-    decision, after = decide(6.01, watch(4.0, since=1))
-    assert (decision.outcome, decision.alpha, decision.zeta_factor) == (Outcome.REFUSED, 0.0, 0.5)
-    assert (after.best, after.epochs_since_best, decision.phi) == (4.0, 1, 4.0)
-
-
-def test_nothing_above_twice_the_start_is_kept_however_tolerant():
-    patient = Tolerance(gamma=0.1, theta=0.5, tolerance=9.0, patience=3, growth=1.5)
-    for f_tilde, outcome in ((16.0, Outcome.TOLERATED), (16.01, Outcome.REFUSED)):
-        decision, _ = tolerant(inner(f_tilde), KNOWN, watch(7.9), patient, f_start=no_evaluation, f_end=no_evaluation)
-        assert decision.outcome is outcome
+def test_line_34_keeps_nothing_above_the_start():
+    high = replace(MEMORY, low=0.98)
+    assert judged(1.0, high)[0].outcome is Outcome.KEPT
+    assert judged(math.nextafter(1.0, 2.0), high)[0].outcome is Outcome.REFUSED
 
 
 @pytest.mark.parametrize("f_tilde", [math.inf, math.nan])
-def test_what_is_not_finite_is_undone(f_tilde):
-    decision, after = decide(f_tilde, watch(4.0, ramping=True))
-    assert (decision.outcome, decision.alpha, decision.zeta_factor) == (Outcome.DIVERGED, 0.0, 0.5)
-    assert after.best == 4.0
+def test_line_34_undoes_what_is_not_finite_without_an_evaluation(f_tilde):
+    decision, _ = judged(math.nan, f_tilde=f_tilde)
+    assert decision == Decision(Outcome.DIVERGED, 0.0, 0.5, phi=0.9, f_next=None)
 
 
-@pytest.mark.parametrize("raised", [1.0, 1.5])
-def test_weights_that_are_not_finite_after_a_fine_loss_are_a_divergence(raised):
-    broken = InnerCycle(zeta=1.0, f_tilde=3.0, direction_norm=math.inf, batches=1.0)
-    before = watch(4.0, raised=raised)
-    decision, _ = tolerant(broken, KNOWN, before, CONSTANTS, f_start=no_evaluation, f_end=no_evaluation)
-    assert (decision.outcome, decision.alpha) == (Outcome.DIVERGED, 0.0)
+def test_line_34_with_negative_losses_the_tolerance_is_a_length():
+    negative = replace(MEMORY, low=-1.0, scale=-0.8, paid=-0.8)
+    known = replace(KNOWN, f_0=-0.5)
+    assert judged(-0.93, negative, known=known)[0].outcome.keeps
+    assert judged(-0.91, negative, known=known)[0].outcome is Outcome.REFUSED
 
 
-def test_an_epoch_a_little_above_a_good_start_stands():
-    """Fine-tuning: where the batches disagree, f̃ exceeds f(w⁰) for every small ζ."""
-    assert decide(8.5, Watch.from_start(F_0))[0].outcome is Outcome.TOLERATED
+def test_line_37_with_negative_losses_a_growth_is_not_free():
+    """A share of a negative loss is higher than the loss itself: what has not fallen must not pay."""
+    negative = replace(MEMORY, low=-1.0, scale=-0.8, paid=-1.0)
+    assert judged(-0.95, negative, known=replace(KNOWN, f_0=-0.5))[0].outcome is Outcome.KEPT
 
 
-def test_before_anything_was_accepted_the_true_loss_may_certify_an_epoch():
-    decision, after = decide(12.5, Watch.from_start(F_0), f_end=lambda: 7.9)
-    assert (decision.outcome, decision.alpha, decision.zeta_factor) == (Outcome.CERTIFIED, 1.0, 1.0)
-    assert decision.f_next == 7.9
-    assert (after.best, after.ceiling) == (12.5, math.inf)  # from now on compared in the epochs' own terms
+def test_line_35_rises_to_what_is_usual_as_long_as_nothing_does_harm():
+    decision, memory = judged(0.7, STARTING, before=0.75, zeta=1e-4)
+    assert decision == Decision(Outcome.GROWN, 1e-4, tolerant.START, phi=0.7, f_next=None)
+    assert (memory.starting, memory.paid, memory.scale) == (1, 0.7, math.inf)
+    decision, memory = judged(0.6, memory, before=0.7, zeta=5e-3)
+    assert decision.zeta_factor == pytest.approx(2.0)
+    assert memory.starting == 0
 
 
-def test_an_epoch_that_the_true_loss_does_not_certify_is_undone():
-    decision, after = decide(12.5, Watch.from_start(F_0), f_end=lambda: 7.91)
-    assert decision.outcome is Outcome.REFUSED
-    assert after.best == F_0
+def test_line_35_rises_without_end_where_nothing_is_usual():
+    decision, memory = judged(0.7, STARTING, before=0.75, zeta=100.0, rule=UNKNOWN_USUAL)
+    assert decision.zeta_factor == tolerant.START
+    assert memory.starting
 
 
-def test_the_second_refusal_in_a_row_has_to_be_a_true_one():
-    """The last epoch ended far above its own losses: f(w^k) = 7 where best = 4."""
-    decision, after = decide(7.0, watch(4.0, refusals=1), f_start=lambda: 7.0, f_end=lambda: 6.9)
-    assert (decision.outcome, decision.alpha, decision.zeta_factor) == (Outcome.CERTIFIED, 1.0, 1.0)
-    assert (after.best, after.refusals) == (7.0, 0)
-    decision, after = decide(7.0, watch(4.0, refusals=1), f_start=lambda: 7.0, f_end=lambda: 6.91)
-    assert (decision.outcome, decision.f_next, after.refusals) == (Outcome.REFUSED, 7.0, 2)
+def test_line_39_at_the_start_a_window_that_ends_above_its_beginning_is_the_end_of_the_rise():
+    decision, memory = judged(0.76, STARTING, before=0.75, zeta=1e-3)
+    assert decision == Decision(Outcome.REFUSED, 0.0, 1 / tolerant.START, phi=0.9, f_next=None)
+    assert (memory.starting, memory.wait, memory.due) == (0, 0, -1)
 
 
-@pytest.mark.parametrize("f_tilde", [7.0, math.inf])
-def test_what_was_refused_is_not_grown_into_again(f_tilde):
-    after = decide(f_tilde, watch(4.0), zeta=1.0)[1]
-    assert after.ceiling == 0.5
-    assert decide(3.0, after, zeta=0.5)[0].zeta_factor == 1.0
-    assert decide(3.0, after, zeta=0.25)[0].zeta_factor == 1.5
-    assert decide(f_tilde, watch(4.0, ceiling=0.1), zeta=1.0)[1].ceiling == 0.1
+@pytest.mark.parametrize(("rule", "still_starting"), [(RULE, 0), (UNKNOWN_USUAL, 1)])
+def test_line_40_a_first_window_that_does_harm_makes_the_step_size_a_tenth(rule, still_starting):
+    decision, memory = judged(2.0, FIRST, before=1.0, rule=rule)
+    assert decision == Decision(Outcome.REFUSED, 0.0, 1 / tolerant.START, phi=0.9, f_next=None)
+    assert (memory.starting, memory.wait) == (still_starting, 1)
 
 
-def test_growth_ends_at_the_ceiling():
-    assert decide(3.0, watch(4.0, ceiling=1.2))[0].zeta_factor == 1.2
-    assert decide(3.0, watch(4.0, ceiling=0.7))[0].zeta_factor == 1.0
+def test_the_first_window_at_the_usual_step_size_gives_the_scale():
+    memory = judged(0.6, replace(MEMORY, scale=math.inf))[1]
+    assert memory.scale == 0.6
+    assert judged(0.5, memory)[1].scale == 0.6
 
 
-def test_a_loss_far_above_the_start_is_not_worth_an_evaluation():
-    assert decide(16.01, Watch.from_start(F_0))[0].outcome is Outcome.REFUSED
+def test_line_36_below_what_is_usual_a_window_that_gains_lets_it_rise():
+    assert judged(0.7, before=0.75, zeta=1e-3)[0] == Decision(Outcome.GROWN, 1e-3, 2.0, phi=0.7, f_next=None)
+    assert judged(0.7, before=0.75, zeta=8e-3)[0].zeta_factor == pytest.approx(1.25)
+    assert judged(0.76, before=0.75, zeta=1e-3)[0].zeta_factor == 1.0
 
 
-def test_a_first_refusal_costs_no_evaluation():
-    assert decide(7.0, watch(4.0))[0].outcome is Outcome.REFUSED
+def test_line_36_not_while_a_refusal_bars_it():
+    assert judged(0.7, replace(MEMORY, due=2), zeta=1e-3)[0].outcome is Outcome.KEPT
+    assert judged(0.7, replace(MEMORY, due=1), before=0.75, zeta=1e-3)[0].outcome is Outcome.GROWN
 
 
-def test_with_a_negative_best_the_start_is_the_only_bound():
-    assert decide(8.0, watch(-1.0))[0].outcome is Outcome.TOLERATED
-    assert decide(8.01, watch(-1.0))[0].outcome is Outcome.REFUSED
+PAYS = 0.999 * min(tolerant.GATE * 1.0, tolerant.HALF * 0.8, (1 - tolerant.PRICE) * 0.8)
 
 
-losses = st.lists(st.floats(0.0, 20.0), min_size=1, max_size=200)
+def test_line_37_more_than_usual_has_to_be_paid_for():
+    decision, memory = judged(PAYS)
+    assert decision == Decision(Outcome.GROWN, 0.01, 2.0, phi=PAYS, f_next=None)
+    assert memory.paid == PAYS
+    assert judged(PAYS, memory)[0].outcome is Outcome.KEPT
 
 
-@given(losses)
-def test_growth_is_paid_for_by_a_decrease_of_the_best(sequence):
-    """Σ γ ζ over the epochs that grew is at most f(w⁰), as long as no epoch is certified: so ζ goes to zero."""
-    zeta, state, paid = 1.0, Watch.from_start(F_0), 0.0
-    for f_tilde in sequence:
-        before = state
-        decision, state = decide(f_tilde, before, zeta=zeta, f_end=lambda: math.inf)
-        assert state.best <= before.best
-        if decision.outcome is Outcome.NEW_BEST:
-            paid += CONSTANTS.gamma * zeta
-            assert state.best <= before.best - CONSTANTS.gamma * zeta
-        else:
-            assert decision.zeta_factor <= 1.0
-        if decision.alpha:
-            assert f_tilde <= 2 * F_0
-        zeta *= decision.zeta_factor
-    assert paid <= F_0 * (1 + 1e-9)
+@pytest.mark.parametrize(
+    "dearer",
+    [
+        {"known": replace(KNOWN, f_0=0.9 * PAYS / tolerant.GATE)},
+        {"memory": replace(MEMORY, scale=0.9 * PAYS / tolerant.HALF)},
+        {"memory": replace(MEMORY, paid=0.9 * PAYS / (1 - tolerant.PRICE))},
+        {"memory": replace(MEMORY, due=2)},
+    ],
+)
+def test_line_37_each_of_its_conditions_can_be_the_one_that_is_missing(dearer):
+    assert judged(PAYS, **dearer)[0].outcome is Outcome.KEPT
 
 
-@given(st.lists(st.tuples(st.floats(0.0, 16.0), st.booleans()), min_size=1, max_size=200))
-def test_the_step_size_never_exceeds_the_ceiling_which_every_refusal_lowers(sequence):
-    zeta, unraised, state, certified_since = 1.0, 1.0, Watch.from_start(F_0), 0
-    for f_tilde, true_loss_fell in sequence:
-        before = state
-        f_end = (lambda: -math.inf) if true_loss_fell else (lambda: math.inf)
-        decision, state = decide(f_tilde, before, zeta=zeta, f_end=f_end)
-        unraised, zeta = (zeta if decision.outcome is Outcome.NEW_BEST else unraised), zeta * decision.zeta_factor
-        assert zeta <= state.ceiling * (1 + 1e-12)
-        if decision.outcome is Outcome.GROWTH_UNDONE:
-            assert zeta == pytest.approx(unraised)
-            assert state.ceiling == before.ceiling
-        elif not decision.alpha:
-            certified_since = 0
-            assert state.ceiling <= CONSTANTS.theta * before.ceiling
-        certified_since += decision.outcome is Outcome.CERTIFIED
-        assert certified_since <= 1  # so the best rises as often as there are refusals, at most
+def test_line_37_does_not_grow_past_the_cap_nor_shrink_to_it():
+    highest = tolerant.CAP * 0.01
+    assert judged(PAYS, zeta=highest / 1.25)[0].zeta_factor == pytest.approx(1.25)
+    assert judged(PAYS, zeta=2 * highest)[0].zeta_factor == 1.0
+    assert judged(PAYS, zeta=1e6, rule=UNKNOWN_USUAL)[0].zeta_factor == 2.0
 
 
-@given(losses, st.sampled_from([1.0, 1.5]))
-def test_without_a_new_best_the_step_size_shrinks_every_few_epochs(sequence, raised):
-    zeta, state = raised, watch(1e-3, raised=raised)
-    for number, f_tilde in enumerate(sequence, start=1 if raised == 1.0 else 0):  # the first may end a growth
-        decision, state = decide(f_tilde + 1e-3, state, zeta=zeta, f_end=lambda: math.inf)
-        zeta *= decision.zeta_factor
-        assert zeta <= raised * CONSTANTS.theta ** (number // CONSTANTS.patience)
+@pytest.mark.parametrize(("share", "factor"), [(None, 2.0), (0.0, 2.0), (0.59, 2.0), (0.6, 1.0), (0.9, 1.0)])
+def test_lines_36_and_37_nothing_grows_on_the_way_to_zero(share, factor):
+    assert judged(PAYS, share=share)[0].zeta_factor == factor
+    assert judged(0.7, before=0.75, zeta=1e-3, share=share)[0].zeta_factor == factor
+
+
+def test_a_growth_of_one_never_grows():
+    rule = TolerantRule(replace(RULE.settings, growth=1.0))
+    assert judged(PAYS, rule=rule)[0].outcome is Outcome.KEPT
+
+
+def test_line_38_without_a_budget_windows_without_a_new_low_shrink_it():
+    memory = replace(MEMORY, windows_since_low=tolerant.PATIENCE - 1)
+    decision, after = judged(0.82, memory)
+    assert decision == Decision(Outcome.STAGNATED, 0.01, 0.5, phi=0.8, f_next=None)
+    assert after.windows_since_low == 0
+    assert judged(PAYS, after)[0].outcome is Outcome.KEPT  # it grows no more
+    assert judged(0.82, replace(memory, windows_since_low=0))[0].outcome is Outcome.KEPT
+
+
+def test_line_38_with_a_budget_they_do_not():
+    memory = replace(MEMORY, windows_since_low=tolerant.PATIENCE + 5)
+    assert judged(0.82, memory, share=0.3)[0].outcome is Outcome.KEPT
+
+
+def test_what_somebody_else_sets_is_not_raised():
+    memory = RULE.after_outside_change(STARTING, zeta=1e-4)
+    assert judged(0.7, memory, before=0.75, zeta=1e-4)[0].outcome is Outcome.KEPT
+    assert judged(PAYS, memory)[0].outcome is Outcome.KEPT
+    assert judged(2.0, memory)[0].zeta_factor == 0.5

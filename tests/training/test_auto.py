@@ -119,7 +119,7 @@ def test_a_run_goes_on_from_its_checkpoint_bit_for_bit(tmp_path):
     whole, result = trained(12)
     file = tmp_path / "run.pt"
     with pytest.raises(Exhausted):
-        trained(12, checkpoint=file, callbacks=[EndsAfter(5)])
+        trained(12, checkpoint=file, checkpoint_seconds=0.0, callbacks=[EndsAfter(5)])
     parts, resumed = trained(12, checkpoint=file)
     assert same_state(copied_state(whole), copied_state(parts))
     assert [(r.lr, r.f_tilde, r.outcome) for r in result.history] == [

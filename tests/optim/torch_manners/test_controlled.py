@@ -19,7 +19,7 @@ from .loop import LOSS, assert_same_models, batches, network, run_epoch, through
 def controlled(model: nn.Module, **options) -> Controlled:
     settings = {name: options.pop(name) for name in ("rule", "tolerance") if name in options}
     adam = torch.optim.Adam(model.parameters(), **{"lr": 0.05, **options})
-    return Controlled(adam, **{"warmup": 1, **settings})
+    return Controlled(adam, **settings)
 
 
 @pytest.mark.parametrize("implementation", [{"foreach": False}, {"foreach": True}, {"fused": True}])
@@ -183,7 +183,7 @@ def test_a_distributed_checkpoint_goes_on_bit_for_bit(tmp_path):
 
 def test_complex_parameters_are_controlled():
     weight = nn.Parameter(torch.tensor([1.0 + 2.0j, -0.5 + 0.3j], dtype=torch.complex128))
-    optimizer = Controlled(torch.optim.Adam([weight], lr=0.1))
+    optimizer = Controlled(torch.optim.Adam([weight], lr=0.1), usual=0.1)
 
     def loss() -> torch.Tensor:
         return weight.abs().square().mean()

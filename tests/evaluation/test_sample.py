@@ -1,0 +1,203 @@
+"""A fixed sample of the data: which rows, the same value every time, and no trace of having been evaluated."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from cmalight import Controlled, Objective, TensorBatches
+from cmalight.evaluation.sample import WHOLE, chosen_batches
+from tests.helpers import MSE, copied_state, network, run_epoch, same_state, split, table
+
+
+def rows(count: int):
+    """Each row says its number."""
+    numbers = torch.arange(count, dtype=torch.float64).reshape(-1, 1)
+    return numbers, numbers.clone()
+
+
+def chosen(loader, *, may_merge=True):
+    batches, is_whole = chosen_batches(loader, may_merge=may_merge)
+    return torch.cat([x for x, _ in batches]).flatten().tolist(), is_whole
+
+
+LOADERS = {
+    "tensors": lambda pair, size: TensorBatches(*pair, batch_size=size),
+    "loader": lambda pair, size: DataLoader(TensorDataset(*pair), batch_size=size, shuffle=True),
+    "list": lambda pair, size: split(*pair, size),
+}
+each_loader = pytest.mark.parametrize("make", LOADERS.values(), ids=LOADERS.keys())
+
+
+@each_loader
+def test_of_few_rows_all_are_the_sample(make):
+    numbers, is_whole = chosen(make(rows(300), 16))
+    assert sorted(numbers) == list(range(300))
+    assert is_whole
+
+
+@each_loader
+def test_of_many_rows_about_six_in_a_hundred_are_drawn_from_everywhere(make):
+    numbers, is_whole = chosen(make(rows(20_000), 10))
+    assert not is_whole
+    assert 1_000 <= len(numbers) <= 1_400
+    assert len(set(numbers)) == len(numbers)
+    assert np.mean(numbers) == pytest.approx(10_000, rel=0.1)
+    assert min(numbers) < 2_000
+    assert max(numbers) > 18_000
+
+
+@each_loader
+def test_the_same_rows_are_drawn_every_time_whatever_the_random_numbers(make):
+    torch.manual_seed(1)
+    first = chosen(make(rows(20_000), 10))
+    torch.manual_seed(2)
+    random.seed(3)
+    assert chosen(make(rows(20_000), 10)) == first
+
+
+def test_it_is_never_more_than_a_few_thousand_rows():
+    numbers, _ = chosen(TensorBatches(*rows(200_000), batch_size=128))
+    assert len(numbers) == WHOLE
+
+
+def test_batches_that_cannot_be_merged_keep_their_size():
+    """As BatchNorm needs it; 256 rows at least."""
+    batches, is_whole = chosen_batches(TensorBatches(*rows(1_000), batch_size=20), may_merge=False)
+    assert not is_whole
+    assert {len(x) for x, _ in batches[:-1]} == {20}
+    assert sum(len(x) for x, _ in batches) == 256
+
+
+def test_of_a_stream_the_first_batches_are_taken():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            number = 0.0
+            while True:
+                yield torch.tensor([number]), torch.tensor([number])
+                number += 1.0
+
+    numbers, is_whole = chosen(DataLoader(Stream(), batch_size=4))
+    assert numbers == [float(n) for n in range(32)]
+    assert not is_whole
+
+
+def objective_of(model, samples=5_000, size=20, loader=None, **options):
+    batches = split(*table(samples=samples), size)
+    return Objective(model, MSE, batches if loader is None else loader, **options)
+
+
+def test_its_value_is_near_that_of_all_the_data():
+    objective = objective_of(network())
+    assert objective.sample()() == pytest.approx(objective(), rel=0.1)
+
+
+def test_of_few_rows_it_is_the_objective():
+    objective = objective_of(network(), samples=300)
+    sample = objective.sample()
+    assert sample.is_whole
+    assert sample() == pytest.approx(objective(), rel=1e-12)
+
+
+def normed() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Sigmoid(), nn.Dropout(0.5), nn.Linear(6, 1)).double()
+
+
+def test_batch_norm_sees_batches_of_the_usual_size():
+    model = normed()
+    sizes = []
+    model[1].register_forward_pre_hook(lambda _module, inputs: sizes.append(len(inputs[0])))
+    objective = objective_of(model, samples=300)
+    sample = objective.sample()
+    sizes.clear()
+    sample()
+    assert set(sizes) == {20} | {sizes[-1]}
+
+
+def test_dropout_draws_the_same_masks_every_time():
+    sample = objective_of(normed()).sample()
+    first = sample()
+    torch.rand(7)
+    assert sample() == first
+
+
+def states():
+    return torch.get_rng_state().tolist(), random.getstate(), str(np.random.get_state())
+
+
+def test_making_and_evaluating_it_leaves_no_trace():
+    """Neither in weights, buffers, gradients and modes, nor in any random numbers."""
+    model = normed()
+    batches = split(*table(samples=5_000), 20)
+    loss = MSE(model(batches[0][0]), batches[0][1])
+    loss.backward()
+    before = copied_state(model), [p.grad.clone() for p in model.parameters()], states()
+    modes = [module.training for module in model.modules()]
+    sample = Objective(model, MSE, batches).sample()
+    sample()
+    assert same_state(copied_state(model), before[0])
+    assert all(map(torch.equal, (p.grad for p in model.parameters()), before[1]))
+    assert states() == before[2]
+    assert [module.training for module in model.modules()] == modes
+
+
+class Augmented(Dataset):
+    """Every look at a row adds another noise, from each of the usual generators."""
+
+    def __init__(self, samples: int) -> None:
+        self.x, self.y = table(samples=samples)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, number: int):
+        noise = torch.randn(4, dtype=torch.float64) + random.gauss(0.0, 1.0) + np.random.randn()
+        return self.x[number] + noise, self.y[number]
+
+
+@pytest.mark.parametrize("samples", [100, 5_000])
+def test_augmentation_is_drawn_once_and_disturbs_nobody(samples):
+    loader = DataLoader(Augmented(samples), batch_size=10, shuffle=True)
+    objective, other = objective_of(network(), loader=loader), objective_of(network(), loader=loader)
+    before = states()
+    sample = objective.sample()
+    first = sample()
+    assert states() == before
+    assert sample() == first
+    random.seed(5)
+    torch.manual_seed(5)
+    assert other.sample()() == first
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_an_epoch_with_a_sample_draws_the_numbers_of_one_without(seed):
+    """So that dropout and shuffling are those of the base alone."""
+    torch.manual_seed(seed)
+    model = normed()
+    batches = split(*table(samples=3_000), 100)
+    torch.manual_seed(seed)
+    run_epoch(Controlled(torch.optim.Adam(model.parameters(), lr=1e-3)), Objective(model, MSE, batches), model, batches)
+    after = torch.get_rng_state()
+    torch.manual_seed(seed)
+    for x, _ in batches:
+        model(x)
+    assert torch.equal(torch.get_rng_state(), after)
+
+
+def test_an_objective_that_is_a_plain_function_is_evaluated_itself():
+    model = network()
+    batches = split(*table(), 20)
+    calls = []
+
+    def objective() -> float:
+        calls.append(1)
+        with torch.no_grad():
+            return MSE(model(batches[0][0]), batches[0][1]).item()
+
+    optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=1e-3))
+    run_epoch(optimizer, objective, model, batches)
+    assert optimizer.evaluations == len(calls) == 2

@@ -1,0 +1,44 @@
+"""Lightning's limits are the budget of a control, and long epochs are judged on the way, as in a loop of one's own."""
+
+import pytest
+import torch
+
+from cmalight import Controlled, Objective
+from tests.helpers import MSE, run_epoch
+from tests.integrations.lightning_modules import QUIETLY, Regression, batches, fitted, flat
+
+pytestmark = QUIETLY
+
+
+class ControlledRegression(Regression):
+    """Its steps' lr are remembered."""
+
+    def configure_optimizers(self):
+        adam = torch.optim.Adam(self.parameters(), lr=0.01)
+        self.rates = []
+        adam.register_step_pre_hook(lambda base, *_: self.rates.append(base.param_groups[0]["lr"]))
+        return Controlled(adam, **{name: value for name, value in self.options.items() if name != "lr"})
+
+
+@pytest.mark.parametrize("limit", [{"max_epochs": 8}, {"max_steps": 56, "max_epochs": -1}], ids=str)
+def test_the_step_size_ends_at_almost_nothing(limit):
+    module = ControlledRegression()
+    fitted(module, **limit)
+    assert len(module.rates) == 56
+    last = module.rates[-7:]
+    assert last == sorted(last, reverse=True)
+    assert 0.0 < last[-1] < 0.05 * max(module.rates)
+
+
+@pytest.mark.parametrize("options", [{}, {"window": 3}], ids=["epochs", "windows"])
+def test_the_trainer_does_what_the_loop_does(options):
+    module, twin = ControlledRegression(**options), ControlledRegression(**options, max_epochs=6)
+    reports = fitted(module, max_epochs=6).reports
+    data = batches()
+    optimizer = twin.configure_optimizers()
+    objective = Objective(twin, None, data, forward=lambda m, b: (MSE(m.net(b[0]), b[1]), len(b[0])))
+    expected = [run_epoch(optimizer, objective, twin.net, data, early=True) for _ in range(6)]
+    assert module.rates == pytest.approx(twin.rates)
+    assert [r.outcome for r in reports] == [r.outcome for r in expected]
+    assert [r.f_tilde for r in reports] == pytest.approx([r.f_tilde for r in expected])
+    torch.testing.assert_close(flat(module), flat(twin), rtol=1e-10, atol=1e-12)

@@ -1,0 +1,59 @@
+"""Controlled takes the same windows, step sizes and decisions as its naive twin, around every kind of base."""
+
+import inspect
+import math
+
+import pytest
+import torch
+
+from cmalight import Controlled, Objective
+from tests.helpers import MSE, network, run_epoch, split, table
+from tests.optim.test_controlled import BASES
+from tests.reference_controlled import Twin
+
+TOLERANCE = inspect.signature(Controlled).parameters["tolerance"].default
+SETTINGS = {
+    "anytime": {},
+    "a budget": {"max_epochs": 8},
+    "windows": {"window": 3},
+    "windows and a budget": {"window": 3, "max_epochs": 8, "tolerance": 0.01},
+}
+
+
+def assert_twins(make, settings, *, epochs, lr=None):
+    batches = split(*table(noise=0.1), 16)
+    model, other = network(), network()
+    optimizer = Controlled(make(list(model.parameters())), lr=lr, **settings)
+    settings = {"tolerance": TOLERANCE, **settings, "usual": optimizer.param_groups[0]["usual"]}
+
+    def base(params):
+        made = make(params)
+        for group in made.param_groups if lr is not None else ():
+            group["lr"] = lr
+        return made
+
+    twin = Twin(other, base, batches, MSE, **settings)
+    objective = Objective(model, MSE, batches)
+    for _ in range(epochs):
+        run_epoch(optimizer, objective, model, batches, early=True)
+        twin.epoch()
+        assert optimizer.control.state.height == pytest.approx(twin.zeta, rel=1e-9)
+        for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10)
+    assert math.isfinite(twin.low)
+    return twin.seen
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.parametrize("make", BASES.values(), ids=BASES.keys())
+def test_every_epoch_is_the_twins(make, settings):
+    assert_twins(make, settings, epochs=8)
+
+
+def test_together_they_reach_every_line():
+    """Otherwise agreeing would say little."""
+    seen = set()
+    for name, lr in (("momentum", 1e-3), ("momentum", 3.0), ("adam", 1e-5), ("adam", 1e-2)):
+        for settings in ({}, {"usual": 0.5, "window": 3}):
+            seen |= assert_twins(BASES[name], settings, epochs=12, lr=lr)
+    assert seen == {"start", "end of the start", "refused", "grown", "stagnated"}

@@ -1,0 +1,87 @@
+"""fit tells a control how long the run is: by epochs, by the clock, and anew where a run is extended."""
+
+import pytest
+import torch
+
+from cmalight import Controlled, fit
+from tests.helpers import copied_state, same_state
+from tests.training.common import MSE, data, model
+
+
+class Rates:
+    """The lr of every step of an optimizer's base."""
+
+    def __init__(self, optimizer: Controlled) -> None:
+        self.seen = []
+        optimizer.base.register_step_pre_hook(lambda base, *_: self.seen.append(base.param_groups[0]["lr"]))
+
+
+def trained(epochs: int | None, *, network=None, optimizer=None, **more):
+    network = model() if network is None else network
+    optimizer = Controlled(torch.optim.Adam(network.parameters(), lr=1e-2)) if optimizer is None else optimizer
+    rates = Rates(optimizer)
+    options = {"max_epochs": epochs, "batch_size": 10, "progress": False, "engine": "eager", **more}
+    result = fit(network, MSE, data(60), optimizer=optimizer, **options)
+    return network, optimizer, rates.seen, result
+
+
+def test_by_epochs_the_step_size_ends_at_almost_nothing():
+    _, _, rates, _ = trained(10)
+    assert len(rates) == 60
+    assert 0.0 < rates[-1] < 0.05 * max(rates)
+    last = rates[-12:]
+    assert last == sorted(last, reverse=True)
+    assert len(set(last)) == 12  # batch by batch
+
+
+def test_by_the_clock_too(monkeypatch):
+    """A clock of our own: a tenth of a second at each look."""
+    ticks = iter(range(10**9))
+    monkeypatch.setattr("time.perf_counter", lambda: 0.1 * next(ticks))
+    _, _, rates, result = trained(None, time_limit=60.0)
+    assert result.status.value == "time limit" or "time" in str(result.status).lower()
+    assert 0.0 < rates[-1] < 0.2 * max(rates)
+
+
+def test_the_same_optimizer_in_a_second_run_has_a_budget_of_its_own():
+    network, optimizer, first, _ = trained(6)
+    _, _, second, _ = trained(6, network=network, optimizer=optimizer)
+    assert first[-1] < 0.1 * max(first)
+    assert max(second) > 0.5 * max(first)
+    assert second[-1] < 0.1 * max(second)
+
+
+class Broken(Exception):
+    pass
+
+
+class BreaksAfter:
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def on_epoch_end(self, record) -> None:
+        if record.epoch == self.epoch:
+            raise Broken
+
+
+@pytest.mark.parametrize("epoch", [2, 4, 7])
+def test_a_run_that_is_broken_off_goes_on_bit_for_bit(tmp_path, epoch):
+    whole, _, rates, result = trained(8)
+    file = tmp_path / "run.pt"
+    with pytest.raises(Broken):
+        trained(8, checkpoint=file, checkpoint_seconds=0.0, callbacks=[BreaksAfter(epoch)])
+    parts, _, resumed_rates, resumed = trained(8, checkpoint=file)
+    assert 0 < len(resumed_rates) <= len(rates) - 6 * (epoch - 1)
+    assert resumed_rates == rates[-len(resumed_rates) :]
+    assert same_state(copied_state(whole), copied_state(parts))
+    assert [(r.lr, r.f_tilde) for r in resumed.history] == [(r.lr, r.f_tilde) for r in result.history]
+
+
+def test_a_finished_run_that_is_extended_has_its_step_size_again(tmp_path):
+    file = tmp_path / "run.pt"
+    _, _, first, _ = trained(5, checkpoint=file)
+    _, _, second, result = trained(20, checkpoint=file)
+    assert len(result.history) == 20
+    assert first[-1] < 0.1 * max(first)
+    assert max(second) >= 0.9 * max(first)
+    assert 0.0 < second[-1] < 0.05 * max(second)
