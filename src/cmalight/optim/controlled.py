@@ -152,6 +152,8 @@ class Controlled(EpochOptimizer):
         for name in _SETTINGS:
             self.param_groups[0].setdefault(name, self.defaults[name])
         self._begin_control(_StepsOfBase(self))
+        if isinstance(base, EpochOptimizer):
+            base.steps_outside = -math.inf  # its steps are in our epochs
 
     def __getstate__(self) -> dict[str, Any]:
         return {"defaults": self.defaults, "base": self.base, "budget": self.budget.lasting()}

@@ -153,9 +153,12 @@ class TolerantRule(Rule):
         since_low = 0 if f_after < memory.low else memory.windows_since_low + 1
         memory = replace(memory, low=min(memory.low, f_after), windows_since_low=since_low)
         usual = memory.usual_lr
-        if memory.starting:  # line 35
+        if memory.starting and f_after < ask.sample_before():  # line 35
             factor = min(START, usual / inner.zeta)
             return self._moved(inner, replace(memory, starting=int(factor * inner.zeta < usual)), factor)
+        if memory.starting:  # nothing moves, so nothing says how far to rise
+            usual = inner.zeta if usual == math.inf else usual
+            memory = replace(memory, starting=0, usual_lr=usual)
         if memory.scale == math.inf or memory.batches_judged <= 2 * FIRST:
             memory = replace(memory, scale=f_after, paid=f_after)
         if inner.share is None and since_low >= PATIENCE:  # line 38
@@ -167,7 +170,7 @@ class TolerantRule(Rule):
             return self._moved(inner, memory, 1.0)
         if inner.zeta < usual < math.inf and f_after <= ask.sample_before():  # line 36
             return self._moved(inner, memory, min(self.settings.growth, usual / inner.zeta))
-        if f_after <= min(GATE * known.f_0, LEVEL * memory.scale, (1.0 - PRICE) * memory.paid):  # line 37
+        if 0.0 < f_after <= min(GATE * known.f_0, LEVEL * memory.scale, (1.0 - PRICE) * memory.paid):  # line 37
             factor = max(1.0, min(self.settings.growth, CAP * usual / inner.zeta))
             return self._moved(inner, replace(memory, paid=f_after), factor)
         return self._moved(inner, memory, 1.0)
