@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from cmalight.rules.tolerant import CAP, FIRST, GATE, HALF, PART, PATIENCE, PRICE, RISE_SHARE, RISE_STEPS, START
+from cmalight.rules.tolerant import CAP, FIRST, GATE, LEVEL, PART, PATIENCE, PRICE, RISE_SHARE, RISE_STEPS, START
 
 
 class Twin:
@@ -35,9 +35,9 @@ class Twin:
         lr = max(group["lr"] for group in self.base.param_groups)
         self.shares = [group["lr"] / lr for group in self.base.param_groups]  # of the groups
         self.zeta = min(lr, usual)  # line 31
-        self.f_0 = self.low = self.paid = self.evaluate()
+        self.f_0 = self.low = self.evaluate()
         self.starting = self.zeta < usual
-        self.scale = math.inf
+        self.scale = self.paid = math.inf
         self.since_low = self.wait = self.due = 0
         self.steps = self.epochs = 0
         self.judged = 0.0
@@ -95,7 +95,7 @@ class Twin:
             self.base.step()
             self.steps += 1
         self.switch("eval")
-        is_first, self.judged = not self.judged, self.judged + sum(len(y) for _, y in chosen) / len(chosen[0][1])
+        self.judged += sum(len(y) for _, y in chosen) / len(chosen[0][1])
         self.due -= 1
         after = self.evaluate()
         highest = min(self.low + self.tolerance * abs(self.scale), self.f_0)
@@ -106,41 +106,52 @@ class Twin:
             return
         self.model.load_state_dict(weights)
         self.base.load_state_dict(base)
-        self.undo(is_first=is_first)
+        self.undo()
 
-    def undo(self, *, is_first: bool) -> None:
-        if self.starting and not is_first:  # line 39
-            self.seen.add("end of the start")
+    def undo(self) -> None:
+        if self.starting or self.scale == math.inf:  # line 39
+            self.seen.add("refused early")
             self.zeta /= START
-            self.starting = False
-            return
-        self.seen.add("refused")  # line 40
-        self.zeta *= 1 / START if self.starting else self.theta
-        self.starting = self.starting and self.usual == math.inf
+            self.usual = self.zeta if self.usual == math.inf else self.usual
+        else:
+            self.seen.add("refused")
+            self.zeta *= self.theta
+        self.starting = False
+        self.bar()  # line 40
+
+    def bar(self) -> None:
         self.wait = 2 * self.wait + 1
         self.due = max(self.wait, self.due)
 
     def keep(self, before: float, after: float, share: float | None) -> None:
         self.since_low = 0 if after < self.low else self.since_low + 1
         self.low = min(self.low, after)
-        if self.starting:  # line 35
+        if self.starting and after < before:  # line 35
             self.seen.add("start")
-            self.paid = after
             self.zeta *= min(START, self.usual / self.zeta)
             self.starting = self.zeta < self.usual
             return
-        if self.scale == math.inf:
-            self.scale = after
+        if self.starting:
+            self.starting = False
+            self.usual = min(self.usual, self.zeta) if self.usual == math.inf else self.usual
+        if self.scale == math.inf or self.judged <= 2 * FIRST:
+            self.scale = self.paid = after
+        if share is None and self.since_low >= PATIENCE:  # line 38
+            self.seen.add("stagnated")
+            self.zeta *= self.theta
+            self.usual = min(self.zeta, self.usual)
+            self.since_low = 0
+            self.bar()
+        elif self.due <= 0 and (share is None or share < 1.0 - self.decay):
+            self.grow(before, after)
+
+    def grow(self, before: float, after: float) -> None:
         factor = 1.0
-        if self.due <= 0 and (share is None or share < 1.0 - self.decay):
-            if self.zeta < self.usual < math.inf:  # line 36
-                factor = min(self.growth, self.usual / self.zeta) if after <= before else 1.0
-            elif after <= min(GATE * self.f_0, HALF * self.scale, (1.0 - PRICE) * self.paid):  # line 37
-                factor = max(1.0, min(self.growth, CAP * self.usual / self.zeta))
-                self.paid = after
+        if self.zeta < self.usual < math.inf and after <= before:  # line 36
+            factor = min(self.growth, self.usual / self.zeta)
+        elif 0.0 < after <= min(GATE * self.f_0, LEVEL * self.scale, (1.0 - PRICE) * self.paid):  # line 37
+            factor = max(1.0, min(self.growth, CAP * self.usual / self.zeta))
+            self.paid = after
         if factor > 1.0:
             self.seen.add("grown")
-        elif share is None and self.since_low >= PATIENCE:  # line 38
-            self.seen.add("stagnated")
-            factor, self.since_low, self.due = self.theta, 0, math.inf
         self.zeta *= factor

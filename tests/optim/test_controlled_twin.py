@@ -56,4 +56,4 @@ def test_together_they_reach_every_line():
     for name, lr in (("momentum", 1e-3), ("momentum", 3.0), ("adam", 1e-5), ("adam", 1e-2)):
         for settings in ({}, {"usual": 0.5, "window": 3}):
             seen |= assert_twins(BASES[name], settings, epochs=12, lr=lr)
-    assert seen == {"start", "end of the start", "refused", "grown", "stagnated"}
+    assert seen == {"start", "refused early", "refused", "grown", "stagnated"}

@@ -51,10 +51,8 @@ def test_an_epoch_ends_where_the_base_is_judged(make):
 def test_the_function_is_evaluated_where_the_base_is_judged():
     model, batches, objective = small_problem()
     twin = network()
-    optimizer, base = (
-        Controlled(MAKERS["adamw"](model.parameters()), rule="certified"),
-        MAKERS["adamw"](twin.parameters()),
-    )
+    optimizer = Controlled(MAKERS["adamw"](model.parameters()), rule="certified")
+    base = MAKERS["adamw"](twin.parameters())
     points = []
 
     def watched() -> float:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
-from cmalight import CMALight, Status, TensorBatches
+from cmalight import CMALight, Status, TensorBatches, fit
 from cmalight.training import CheckpointError, checkpoint
 from tests.helpers import copied_state, same_state
 from tests.training.common import data, model, train, without_times
@@ -262,13 +262,19 @@ def test_the_training_time_goes_on_where_it_stopped(tmp_path):
     [
         ({"batch_size": 20}, "batches was 10, reshuffle, seed 0, now 20, reshuffle, seed 0"),
         ({"seed": 1}, "seed was 0, now 1"),
-        ({"optimizer_options": {"lr": 0.2}}, "optimizer options was"),
+        ({"optimizer_options": {"lr": 0.2}}, "lr was 0.1, now 0.2. Give"),
         ({"optimizer": "cma"}, "optimizer was CMALight, now CMA"),
         ({"pair": data(50)}, "data was"),
-        ({"pair": (data()[0] + 1, data()[1])}, "data was"),
-        ({"network": model()[:1]}, "model was"),
-        ({"network": nn.Sequential(*model()[:1], nn.Tanh(), *model()[2:])}, "model was"),
-        ({"pair": (data()[0].index_fill(0, torch.tensor([7]), 0.5), data()[1])}, "data was"),
+        ({"pair": (data()[0] + 1, data()[1])}, "same shape, and other values"),
+        ({"network": model()[:1]}, "the model has other parameters: it had 4, now 2"),
+        (
+            {"network": nn.Sequential(*model()[:1], nn.Tanh(), *model()[2:])},
+            "the model has other layers",
+        ),
+        (
+            {"pair": (data()[0].index_fill(0, torch.tensor([7]), 0.5), data()[1])},
+            "same shape, and other values",
+        ),
         ({"pair": TensorBatches(*data(), batch_size=10, order="fixed")}, "batches was"),
         ({"pair": DataLoader(TensorDataset(*data()), batch_size=10)}, "batches was"),
         ({"validation": data(20)}, "validation data was none"),
@@ -402,3 +408,35 @@ def test_a_ready_cmalight_is_resumed_too(tmp_path):
     run(checkpoint=tmp_path / "run.pt", callbacks=[StopAfter(4)])
     resumed, _ = run(checkpoint=tmp_path / "run.pt")
     assert same_state(resumed.state_dict(), whole.state_dict())
+
+
+def test_a_model_of_another_shape_is_refused_by_its_shape(tmp_path):
+    def run(features):
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Linear(features, 5), nn.Sigmoid(), nn.Linear(5, 1))
+        return fit(
+            network,
+            nn.MSELoss(),
+            (torch.ones(20, features), torch.ones(20, 1)),
+            max_epochs=1,
+            progress=False,
+            checkpoint=tmp_path / "run.pt",
+        )
+
+    run(8)
+    message = r"another run: the model has another shape: 8 -> 10 inputs of 0\.weight; data was \[\(20, 8\), .*, now"
+    with pytest.raises(CheckpointError, match=message) as caught:
+        run(10)
+    assert len(str(caught.value)) < 300 + len(str(tmp_path))
+
+
+def test_a_run_says_where_it_goes_on_and_when_there_is_nothing_left(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CI", "true")
+    path = tmp_path / "run.pt"
+    train(max_epochs=3, checkpoint=path)
+    _, longer = train(model(), max_epochs=4, checkpoint=path, progress=True)
+    assert capsys.readouterr().err.splitlines()[0] == f"resumed from {path} at epoch 3"
+    assert longer.resumed_at == 3
+    _, again = train(model(), max_epochs=4, checkpoint=path)
+    assert again.reason == "nothing left to train: 4 epochs done"
+    assert (again.status, again.resumed_at) == (Status.MAX_EPOCHS, 4)

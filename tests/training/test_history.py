@@ -12,12 +12,15 @@ import pandas
 import pytest
 import torch
 from rich.console import Console
+from torch import nn
 
+import cmalight
+from cmalight import fit
 from cmalight.training import TensorBoard
 from cmalight.training.budget import share_done
 from cmalight.training.history import EpochRecord, History
 from cmalight.training.progress import Bar, Lines, describe, make_display
-from tests.training.common import data, train
+from tests.training.common import MSE, data, model, train
 
 RECORD = EpochRecord(3, 1.5, 0.25, 0.5, 0.5, "accepted", 2, validation_loss=0.3, metrics={"r2": 0.75})
 
@@ -29,10 +32,61 @@ def test_a_record_an_epoch_with_everything_in_it():
     last = result.history[-1]
     assert last.outcome == "accepted"
     assert last.alpha == last.lr == 0.1
-    assert last.evaluations == result.evaluations == 1
+    assert [r.evaluations for r in result.history] == [1, 0, 0, 0]
+    assert sum(r.evaluations for r in result.history) == result.evaluations
+    assert last.next_lr == last.lr
+    assert last.phi >= last.f_tilde
     assert last.metrics.keys() == {"r2", "mse"}
     assert last.metrics["mse"] == pytest.approx(last.validation_loss, rel=1e-9)
     assert last.train_loss < last.f_tilde
+
+
+def test_a_history_is_printed_as_a_short_table():
+    _, result = train(max_epochs=20, validation=data(20), metrics=("r2",))
+    lines = str(result.history).splitlines()
+    assert lines[0].split() == ["epoch", "seconds", "loss", "validation", "metrics", "lr", "evaluations", "outcome"]
+    assert [line.split()[0] for line in lines[1:]] == ["0", "1", "2", "3", "4", "...", "15", "16", "17", "18", "19"]
+    assert len({len(line) for line in lines}) == 1
+    assert repr(History()) == "History of 0 epochs"
+
+
+def test_the_true_loss_is_the_same_after_an_epoch_that_was_undone():
+    """With dropout: the random numbers of a measurement are the same each time."""
+    network = model(dropout=0.5)
+    _, result = train(network, optimizer_options={"lr": 1e6}, max_epochs=3, measure_train_loss=True, order="fixed")
+    assert [r.alpha for r in result.history] == [0.0, 0.0, 0.0]
+    assert len({r.train_loss for r in result.history}) == 1
+
+
+def test_small_steps_over_a_table_take_one_thread_and_the_callers_come_back():
+    seen = []
+
+    class Look:
+        def on_epoch_end(self, record):
+            seen.append(torch.get_num_threads())
+
+    x, y = torch.ones(40, 4), torch.ones(40, 1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for inputs, network, threads in (
+            (x, nn.Linear(4, 1), None),
+            (x, nn.Linear(4, 1), 2),
+            (torch.ones(40, 3, 4), nn.Sequential(nn.Linear(4, 1), nn.Flatten(), nn.Linear(3, 1)), None),
+            (x, nn.Sequential(nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 1, 4), nn.Flatten()), None),
+        ):
+            fit(network, MSE, (inputs, y), max_epochs=1, progress=False, callbacks=[Look()], threads=threads)
+            assert torch.get_num_threads() == 2
+        assert seen == [1, 2, 2, 2]
+    finally:
+        torch.set_num_threads(before)
+    with pytest.raises(ValueError, match="Invalid threads value: 0"):
+        train(threads=0)
+
+
+def test_the_package_shows_its_public_names_alone():
+    assert {name for name in dir(cmalight) if not name.startswith("__")} >= {"fit", "CMALight", "Objective"}
+    assert not {"importlib", "annotations", "Any", "TYPE_CHECKING", "_HOMES"} & set(dir(cmalight))
 
 
 def test_true_training_loss_is_left_out_unless_asked_for():
@@ -199,7 +253,7 @@ def test_fit_works_with_torch_alone(library):
     if library == "numpy":  # torch itself warns when it cannot find it
         blocked += "import warnings; warnings.filterwarnings('ignore', message='Failed to initialize NumPy')\n"
     run = run_in_a_process(blocked + TRAINING, CI="true", RESUME="1")
-    assert run.stderr.splitlines()[-1] == "stopped: 3 epochs done"
+    assert run.stderr.splitlines()[-1] == "stopped: nothing left to train: 3 epochs done"
 
 
 def test_a_missing_library_is_named_with_the_line_that_installs_it(monkeypatch):

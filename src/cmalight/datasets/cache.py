@@ -10,19 +10,20 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from cmalight.datasets.entries.entry import Array, Raw
+from cmalight.datasets.entries.entry import Array, Meaning, Raw
 from cmalight.errors import DataError
 from cmalight.files import remove_abandoned, whole_file
 
-VERSION = 1
+VERSION = 2
 _MAGIC = b"CMALDATA"
 _ALIGNMENT = 64
-_LONGEST_HEADER = 1 << 20
+_LONGEST_HEADER = 1 << 24
 _TYPES = ("uint8", "int16", "int32", "int64", "float32", "float64")
 _CHUNK = 1 << 24
 _logger = logging.getLogger("cmalight")
@@ -38,7 +39,9 @@ def save(path: Path, raw: Raw, *, recipe: str, stamp: str) -> None:
         {"name": name, "type": array.dtype.name, "shape": list(array.shape), "sha256": _digest(array)}
         for name, array in arrays.items()
     ]
-    header = json.dumps({"version": VERSION, "recipe": recipe, "stamp": stamp, "arrays": described}).encode()
+    meaning = None if raw.meaning is None else asdict(raw.meaning)
+    content = {"version": VERSION, "recipe": recipe, "stamp": stamp, "arrays": described, "meaning": meaning}
+    header = json.dumps(content).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(path.parent)
     with whole_file(path) as file:
@@ -65,15 +68,24 @@ def load(path: Path, *, recipe: str, stamp: str | None) -> Raw | None:
             array = _mapped(path, described, offset)
             arrays[described["name"]] = array
             offset += array.nbytes
-        raw = Raw(**arrays)
+        raw = Raw(**arrays, meaning=_meaning(header["meaning"]))
         if raw.y.shape != raw.x.shape[:1]:
             raise DataError(f"it has {raw.x.shape} inputs and {raw.y.shape} targets")
+        if raw.meaning is not None and raw.x.shape[1:] != (raw.meaning.width,):
+            raise DataError(f"it has {raw.x.shape} inputs and names for {raw.meaning.width}")
         return raw
     except FileNotFoundError:
         return None
     except Exception as error:  # a header with a right checksum may still say anything
         _logger.warning("the cached data in %s is damaged (%s) and will be built anew", path, error)
         return None
+
+
+def _meaning(plain: dict[str, Any] | None) -> Meaning | None:
+    if plain is None:
+        return None
+    columns = tuple((str(name), tuple(str(one) for one in categories)) for name, categories in plain["columns"])
+    return Meaning(columns, str(plain["target"]), tuple(str(name) for name in plain["classes"]))
 
 
 def narrowed(array: Array) -> Array:

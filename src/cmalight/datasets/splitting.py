@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cmalight.datasets.entries.entry import Array, Entry, Raw, Task
+from cmalight.datasets.entries.entry import Array, Entry, Meaning, Raw, Task
 from cmalight.errors import DataError
 from cmalight.tables.scaling import MinMax
 from cmalight.tables.splitting import split_rows
@@ -24,6 +24,7 @@ class DataSplit:
     y_train, y_test: for regression a float32 column, scaled; for classification int64 labels
     features: the width of x, or the pixel values of an image; the paper's d is one more for tables
     input_scaling, target_scaling: fitted on the training part; None where nothing was scaled
+    meaning: what columns and classes are called; None where they have no names
     """
 
     name: str
@@ -36,6 +37,7 @@ class DataSplit:
     classes: int | None
     input_scaling: MinMax | None
     target_scaling: MinMax | None
+    meaning: Meaning | None = None
 
     def __repr__(self) -> str:
         return (
@@ -73,6 +75,7 @@ def split(entry: Entry, raw: Raw, *, seed: int, test_share: float) -> DataSplit:
         classes=classes,
         input_scaling=input_scaling,
         target_scaling=target_scaling,
+        meaning=raw.meaning,
     )
 
 

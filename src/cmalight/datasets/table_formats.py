@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 
 from cmalight.datasets.archives import members
-from cmalight.datasets.entries.entry import Raw, library
+from cmalight.datasets.entries.entry import Meaning, Raw, library
 from cmalight.errors import DataError
 from cmalight.files import refuse_larger
 from cmalight.tables.categories import MOST_CATEGORIES, codes, indicators, ordered
@@ -177,14 +177,23 @@ def encoded(
         else:
             x[:, at : at + len(different)] = indicators(codes(found[column], different), len(different))
         at += 1 if different is None else len(different)
+    classes: list[str] = []
     if labels:
         names = _names(frame[target])
-        y = codes(names, ordered(names)).astype(np.float64)
+        classes = ordered(names)
+        y = codes(names, classes).astype(np.float64)
     else:
         y = frame[target].to_numpy(np.float64)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise DataError(f"{path} has a value that is not a finite number")
-    return Raw(x, y)
+    return Raw(x, y, meaning=_meaning(frame.columns.drop(target), categories, target, classes))
+
+
+def _meaning(columns: Any, categories: Mapping[Column, list[str]], target: Column, classes: list[str]) -> Meaning:
+    """A column without a name, in a file without a header, is called as those of an npz file are."""
+    named = [(name if isinstance(name, str) else f"x{place}", name) for place, name in enumerate(columns)]
+    described = tuple((shown, tuple(categories.get(name, ()))) for shown, name in named)
+    return Meaning(described, target if isinstance(target, str) else "y", tuple(classes))
 
 
 def _frame(

@@ -35,7 +35,6 @@ from cmalight.training.fitting import FitResult, fit
 from cmalight.training.history import EpochRecord, History
 from cmalight.training.optimizers import make_optimizer
 from cmalight.training.stopping import Status
-from cmalight.training.threads import one_thread_for_small_steps
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -107,7 +106,7 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         )
         batches.set_epoch(self.n_iter_)
         optimizer = self._kept_optimizer(batches) if goes_on else None
-        with one_thread_for_small_steps(self.network_, batches.batch_size), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*has stalled", category=RuntimeWarning)  # said below, once
             result = self._fit(batches, validation, optimizer)
         self._conclude(result, batches)

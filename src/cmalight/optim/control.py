@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -15,13 +15,10 @@ from cmalight.optim.report import EpochReport
 from cmalight.optim.settling import refuse_outer_join, require_same_state
 from cmalight.optim.state import UNKNOWN, ControlState, read, write
 from cmalight.optim.step_size import SMALLEST, StepSizes
-from cmalight.optim.steps import trainable
+from cmalight.optim.steps import Stepping, trainable
 from cmalight.parallel.ranks import Ranks
 from cmalight.parallel.shards import local
 from cmalight.rules.rule import Decision, InnerCycle, Rule
-
-if TYPE_CHECKING:
-    from cmalight.optim.host import EpochOptimizer
 
 logger = logging.getLogger("cmalight")
 
@@ -37,9 +34,9 @@ class Control:
         evaluator: Evaluates objectives, with the weight decay's term.
     """
 
-    def __init__(self, optimizer: EpochOptimizer) -> None:
-        self.step_sizes = StepSizes(optimizer, is_controlled=optimizer.owns_lr)
-        self.evaluator = Evaluator(optimizer, optimizer.steps, self._count_evaluation)
+    def __init__(self, optimizer: Stepping) -> None:
+        self.step_sizes = StepSizes(optimizer)
+        self.evaluator = Evaluator(optimizer, self._count_evaluation)
         self._optimizer = optimizer
         self._circumstances: tuple[float, ...] | None = None
         self._join_mark: object = None

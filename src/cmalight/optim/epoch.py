@@ -8,23 +8,44 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from cmalight.evaluation.counting import batch_size
+from cmalight.optim.budget import Budget
+from cmalight.optim.control import Control
 from cmalight.optim.judge import Judge
 from cmalight.optim.lookout import Lookout
 from cmalight.optim.pace import Pace
 from cmalight.optim.report import EpochReport, Reports
 from cmalight.optim.settling import GradientWeights
 from cmalight.optim.stalls import warn_if_stalled
+from cmalight.optim.steps import Stepping
 from cmalight.optim.window import Window
 from cmalight.parallel.ranks import ranks_for
+from cmalight.rules.rule import Rule
 
-if TYPE_CHECKING:
-    from cmalight.optim.host import EpochOptimizer
+
+class Host(Stepping, Protocol):
+    """An optimizer as the bracket sees it.
+
+    Attributes:
+        control: What is remembered between epochs.
+        budget: How long the run is.
+        epoch_under_way: The bracket that is open.
+    """
+
+    control: Control
+    budget: Budget
+    epoch_under_way: Epoch | None
+
+    def rule(self) -> Rule:
+        """By what an epoch is judged."""
+
+    def require_no_epoch(self) -> None:
+        """One epoch at a time."""
 
 
 class _State(Enum):
@@ -76,9 +97,7 @@ class Epoch:
     report: EpochReport | None
     __exit__ = _ExitOf()
 
-    def __init__(
-        self, optimizer: EpochOptimizer, objective: Any, model: nn.Module | None, process_group: Any = None
-    ) -> None:
+    def __init__(self, optimizer: Host, objective: Any, model: nn.Module | None, process_group: Any = None) -> None:
         self.report = None
         self._block: Callable[[], object] | None = None  # gives None once the `with` block was left
         self._optimizer = optimizer
@@ -247,7 +266,8 @@ class Epoch:
             self.__dict__.pop("window", None)  # which an interruption may have left unmade
         if lr_changed:
             control.step_sizes.warn("was changed inside an epoch", stacklevel=4)
-        warn_if_stalled(self._optimizer)
+        if self._optimizer.owns_lr:
+            warn_if_stalled(control, self._judge.rule)
 
     @property
     def is_in_the_way(self) -> bool:

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
-from torch.optim.optimizer import Optimizer
 
 from cmalight.evaluation.norms import sum_of_squares
 from cmalight.optim.state import UNKNOWN
-from cmalight.optim.steps import Steps, trainable
+from cmalight.optim.steps import Stepping, trainable
 from cmalight.parallel.ranks import Ranks
 
 
@@ -21,13 +20,11 @@ class Evaluator:
 
     Args:
         optimizer: Whose groups have a weight decay.
-        steps: Know what it means.
         counted: Called once per full evaluation.
     """
 
-    def __init__(self, optimizer: Optimizer, steps: Steps, counted: Callable[[], None]) -> None:
+    def __init__(self, optimizer: Stepping, counted: Callable[[], None]) -> None:
         self._optimizer = optimizer
-        self._steps = steps
         self._counted = counted
         self._sample: tuple[Any, Callable[[], float]] | None = None
 
@@ -56,9 +53,9 @@ class Evaluator:
         return [
             (0.5 * weight_decay, sum_of_squares(params))
             for group in self._optimizer.param_groups
-            if (weight_decay := self._steps.weight_decay_of(group)) and (params := trainable(group))
+            if (weight_decay := self._optimizer.steps.weight_decay_of(group)) and (params := trainable(group))
         ]
 
     def is_regularised(self) -> bool:
         """Whether there is a weight decay."""
-        return any(map(self._steps.weight_decay_of, self._optimizer.param_groups))
+        return any(map(self._optimizer.steps.weight_decay_of, self._optimizer.param_groups))

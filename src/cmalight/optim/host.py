@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -22,6 +23,9 @@ from cmalight.optim.wrappers import teach_wrappers
 from cmalight.parallel.ranks import ranks_for
 from cmalight.rules.rule import Rule
 
+# A few steps outside an epoch have their reasons: torch.distributed.checkpoint builds an optimizer's state by one.
+_STEPS_OUTSIDE = 20
+
 
 class EpochOptimizer(Optimizer):
     """A torch optimizer whose epochs are judged; subclasses say by which rule.
@@ -33,12 +37,14 @@ class EpochOptimizer(Optimizer):
         steps: What a step is.
         budget: How long the run is, as far as the rule wants to know.
         epoch_under_way: The bracket that is open.
+        steps_outside: How many steps were taken outside any epoch.
     """
 
     control: Control
     steps: Steps
     budget: Budget
     epoch_under_way: Epoch | None
+    steps_outside: float
     # Settings of the whole optimizer, not of a parameter group.
     _shared: ClassVar[tuple[str, ...]] = ()
     # Whether lr is the control's, so that a scheduler that raises it undoes what the control decided.
@@ -70,6 +76,7 @@ class EpochOptimizer(Optimizer):
         self.control = Control(self)
         self.budget = self.__dict__.get("budget") or Budget()
         self.epoch_under_way = None
+        self.steps_outside = 0
         complete(self.param_groups[0], ControlState)
         complete(self.param_groups[0], self.rule().Memory)
         teach_wrappers()
@@ -114,7 +121,7 @@ class EpochOptimizer(Optimizer):
     @property
     def has_converged(self) -> bool:
         """Whether the step size has shrunk so far below rounding that no epoch will move the weights any more."""
-        return stalls.has_converged(self)
+        return stalls.has_converged(self.control)
 
     def epoch(self, objective: Any, *, model: nn.Module | None = None, process_group: Any = None) -> Epoch:
         """The bracket for one epoch: `with optimizer.epoch(objective) as epoch:`.
@@ -223,7 +230,18 @@ def require_objective(optimizer: Optimizer, objective: Any) -> None:
 
 def _begin_step(optimizer: EpochOptimizer) -> float | None:
     epoch = optimizer.epoch_under_way
-    return 1.0 if epoch is None else epoch.begins_step(getattr(optimizer, "found_inf", None))
+    if epoch is not None:
+        return epoch.begins_step(getattr(optimizer, "found_inf", None))
+    optimizer.steps_outside += 1
+    if optimizer.steps_outside == _STEPS_OUTSIDE and not optimizer.control.state.epochs:
+        warnings.warn(
+            f"{_STEPS_OUTSIDE} steps of {type(optimizer).__name__} were outside any epoch, where nothing is judged and "
+            "nothing can be undone: put the loop over the batches into `with optimizer.epoch(objective) as epoch:` "
+            "(docs/usage.md); with Lightning, pass WatchdogCallback() to the Trainer (docs/integrations.md)",
+            RuntimeWarning,
+            stacklevel=6,
+        )
+    return 1.0
 
 
 def _end_step(optimizer: EpochOptimizer) -> None:

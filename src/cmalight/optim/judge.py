@@ -6,18 +6,15 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cmalight.optim.control import Control
 from cmalight.optim.report import EpochReport
 from cmalight.optim.settling import GradientWeights, Totals
 from cmalight.optim.state import UNKNOWN, ControlState
 from cmalight.optim.window import Window
 from cmalight.parallel.ranks import Ranks
 from cmalight.rules.rule import Decision, InnerCycle, Known, Rule, no_step
-
-if TYPE_CHECKING:
-    from cmalight.optim.control import Control
-
 
 logger = logging.getLogger("cmalight")
 

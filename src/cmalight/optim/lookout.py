@@ -5,13 +5,10 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from cmalight.optim.judge import Judge
+from cmalight.optim.window import Window
 from cmalight.parallel.ranks import Ranks, Rows
-
-if TYPE_CHECKING:
-    from cmalight.optim.judge import Judge
-    from cmalight.optim.window import Window
 
 logger = logging.getLogger("cmalight")
 

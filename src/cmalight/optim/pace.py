@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cmalight.optim.budget import Budget
+from cmalight.optim.control import Control
 from cmalight.optim.state import ControlState
 from cmalight.rules.rule import Rule
-
-if TYPE_CHECKING:
-    from cmalight.optim.control import Control
-
 
 # Where a budget is used up, and the loop goes on all the same. Zero would not be a step size any more: the groups would
 # lose their ratio, and a budget that is extended could not raise it again.

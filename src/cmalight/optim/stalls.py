@@ -3,40 +3,36 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
 
 import torch
 
+from cmalight.optim.control import Control
 from cmalight.rules.paper import has_stalled
-
-if TYPE_CHECKING:
-    from cmalight.optim.host import EpochOptimizer
+from cmalight.rules.rule import Rule
 
 # So many epochs in a row without a move are a stall; without any change of φ and ζ, a cycle.
 _PATIENCE = 30
 
 
-def has_converged(optimizer: EpochOptimizer) -> bool:
+def has_converged(control: Control) -> bool:
     """Whether the step size is so far below rounding that nothing will move any more."""
-    state = optimizer.control.state
-    rounding = _rounding(optimizer)
+    state = control.state
+    rounding = _rounding(control)
     return bool(state.epochs) and state.height < rounding * rounding * min(state.zeta_0, 1.0)
 
 
-def warn_if_stalled(optimizer: EpochOptimizer) -> None:
+def warn_if_stalled(control: Control, rule: Rule) -> None:
     """Once in a run: where weights or step size stand still, or the light search goes round in a circle."""
-    control = optimizer.control
     state = control.state
-    if state.stall_reported or not optimizer.owns_lr:
+    if state.stall_reported:
         return
     stalled = has_stalled(
         zeta=state.height,
         zeta_0=state.zeta_0,
-        rounding=_rounding(optimizer),
+        rounding=_rounding(control),
         epochs_still=state.epochs_still,
         patience=_PATIENCE,
     )
-    rule = optimizer.rule()
     cycles = state.epochs_alike >= _PATIENCE and rule.may_cycle
     if not (stalled or cycles):
         return
@@ -49,9 +45,9 @@ def warn_if_stalled(optimizer: EpochOptimizer) -> None:
         what = (
             f"goes round in a circle: in the last {state.epochs_alike} epochs neither lr nor the loss to beat changed"
         )
-    warnings.warn(f"{type(optimizer).__name__} {what}. {rule.advice}", RuntimeWarning, stacklevel=4)
+    warnings.warn(f"{control.name} {what}. {rule.advice}", RuntimeWarning, stacklevel=4)
 
 
-def _rounding(optimizer: EpochOptimizer) -> float:
-    parameters = optimizer.control.parameters()
+def _rounding(control: Control) -> float:
+    parameters = control.parameters()
     return torch.finfo(parameters[0].dtype).eps if parameters else 0.0

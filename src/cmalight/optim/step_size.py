@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from torch.optim.optimizer import Optimizer
+from cmalight.optim.steps import Stepping
 
 # No step size becomes smaller than this by shrinking: zero would not be a step size any more.
 SMALLEST = 1e-300
@@ -16,12 +16,11 @@ class StepSizes:
 
     Args:
         optimizer: Whose groups they are.
-        is_controlled: Whether a control decides on them, so that it matters when somebody else does.
     """
 
-    def __init__(self, optimizer: Optimizer, *, is_controlled: bool) -> None:
+    def __init__(self, optimizer: Stepping) -> None:
         self._optimizer = optimizer
-        self._is_controlled = is_controlled
+        self._is_controlled = optimizer.owns_lr  # so that it matters when somebody else sets them
         self._left: list[float] = []  # as the last epoch left them
         self._warned = False
 

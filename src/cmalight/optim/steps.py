@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, _device_dtype_check_for_fused
@@ -28,6 +28,20 @@ class Steps(Protocol):
 
     def to_judged_point(self) -> None:
         """After the steps of an epoch, and before any evaluation."""
+
+
+class Stepping(Protocol):
+    """An optimizer as its control sees it.
+
+    Attributes:
+        param_groups: As torch has them; the first one holds what the control remembers.
+        steps: What a step is.
+        owns_lr: Whether `lr` is the control's.
+    """
+
+    param_groups: list[dict[str, Any]]
+    steps: Steps
+    owns_lr: ClassVar[bool]
 
 
 class GradientSteps:

@@ -6,9 +6,9 @@ of rule.py:
 
     f_0      f_S(w⁰)
     low      the least f_S at any end that was kept
-    paid     f_S when the step size last grew, or reached what is usual
-    scale    f_S after the first window at that step size: f_0 without what a few steps take off any loss
-    usual    the step size that is usual for the base, +inf where nothing is known of it
+    paid     f_S when the step size last grew past what is usual; `scale` before it did
+    scale    f_S after the first windows: f_0 without what a few steps take off any loss
+    usual    the step size that is usual for the base, +inf as long as nothing is known of it
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from dataclasses import dataclass, replace
 from cmalight.rules.outcome import Outcome
 from cmalight.rules.rule import Decision, Evaluations, InnerCycle, Known, Rule
 
-# By what the step size rises while it is below what is usual, and nothing was refused yet.
+# By what the step size rises while it is below what is usual, and nothing was refused yet; and falls where the first
+# windows are refused.
 START = 10.0
-# Beyond that it grows for losses below these shares of f_0 and of `scale`, and each time costs a share of what the last
-# one left; up to so many times what is usual.
-GATE, HALF, PRICE = 0.2, 0.5, 0.1
-CAP = 32.0
-# Without a budget: after so many windows without a new low it shrinks, and grows no more.
+# Beyond what is usual it grows for losses below these shares of f_0 and of `scale`, and each time that costs a share of
+# what the last one left; up to so many times what is usual.
+GATE, LEVEL, PRICE = 0.2, 0.7, 0.1
+CAP = 20.0
+# Without a budget: after so many windows without a new low it shrinks.
 PATIENCE = 3
 # The rise at the start: over so many steps, or this share of the budget where that is shorter.
 RISE_STEPS, RISE_SHARE = 32, 0.05
@@ -48,7 +49,7 @@ class Settings:
 
     usual: float = math.inf
     growth: float = 2.0
-    tolerance: float = 0.1
+    tolerance: float = 0.2
     theta: float = 0.5
     decay: float = 0.4
     window: int = 200
@@ -60,18 +61,20 @@ class Remembered:
 
     Attributes:
         low: The least f_S at any end that was kept.
-        paid: f_S when ζ last grew, or reached what is usual.
-        scale: f_S after the first window there.
+        paid: f_S when ζ last grew past what is usual.
+        scale: f_S after the first windows.
+        usual_lr: The step size that is usual, as far as it is known by now.
         batches_judged: Since w⁰.
         starting: Whether ζ still rises to what is usual.
         windows_since_low: How many were kept without one.
-        wait: For how many windows the last refusal bars growth.
+        wait: For how many windows the last refusal bars a rise.
         due: How many of them are left.
     """
 
     low: float = math.inf
     paid: float = math.inf
     scale: float = math.inf
+    usual_lr: float = math.inf
     batches_judged: float = 0.0
     starting: int = 1
     windows_since_low: int = 0
@@ -95,8 +98,9 @@ class TolerantRule(Rule):
         return min(zeta, self.settings.usual)
 
     def fresh(self, f_0: float, zeta: float) -> Remembered:
-        """Line 31: nothing was paid yet, and ζ⁰ may be what is usual already."""
-        return Remembered(low=f_0, paid=f_0, starting=int(zeta < self.settings.usual))
+        """Line 31: ζ⁰ may be what is usual already."""
+        usual = self.settings.usual
+        return Remembered(low=f_0, usual_lr=usual, starting=int(zeta < usual))
 
     def factor(self, share: float | None, steps: int) -> float:
         """Line 32: a rise at the start, and a line to zero at the end of the budget."""
@@ -121,65 +125,56 @@ class TolerantRule(Rule):
         self, inner: InnerCycle, known: Known, memory: Remembered, ask: Evaluations
     ) -> tuple[Decision, Remembered]:
         """Lines 34 to 40."""
-        is_first = not memory.batches_judged
         memory = replace(memory, batches_judged=memory.batches_judged + inner.batches, due=memory.due - 1)
         f_after = ask.sample_after() if inner.is_finite else math.inf
-        if not f_after <= self.highest(known, memory, ask):  # line 34
-            return self.undone(inner, known, memory, is_first=is_first)
-        return self.kept(inner, known, memory, ask, f_after)
+        if f_after <= self.highest(known, memory, ask):  # line 34
+            return self.kept(inner, known, memory, ask, f_after)
+        return self.undone(inner, known, memory)
 
     def highest(self, known: Known, memory: Remembered, ask: Evaluations) -> float:
-        """What may be kept: nothing above w⁰ or far above the lowest, and at the start nothing above w^k."""
+        """Line 34: nothing above w⁰ or far above the lowest, and at the start nothing above w^k."""
         bound = min(memory.low + self.settings.tolerance * abs(memory.scale), known.f_0)
         return min(bound, ask.sample_before()) if memory.starting else bound
 
-    def undone(
-        self, inner: InnerCycle, known: Known, memory: Remembered, *, is_first: bool
-    ) -> tuple[Decision, Remembered]:
+    def undone(self, inner: InnerCycle, known: Known, memory: Remembered) -> tuple[Decision, Remembered]:
         """Lines 39 and 40: back to w^k, in everything."""
-        outcome = Outcome.REFUSED if inner.is_finite else Outcome.DIVERGED
-        if memory.starting and not is_first:  # line 39: it has gone up as far as it goes
-            memory = replace(memory, starting=0)
-            return Decision(outcome, 0.0, 1.0 / START, known.phi, known.f_current), memory
+        is_early = memory.starting or memory.scale == math.inf
+        factor = 1.0 / START if is_early else self.settings.theta  # line 39
+        usual = factor * inner.zeta if is_early and memory.usual_lr == math.inf else memory.usual_lr
         wait = 2 * memory.wait + 1  # line 40
-        factor = 1.0 / START if memory.starting else self.settings.theta
-        still_starting = int(memory.starting and self.settings.usual == math.inf)
-        memory = replace(memory, wait=wait, due=max(wait, memory.due), starting=still_starting)
+        memory = replace(memory, usual_lr=usual, starting=0, wait=wait, due=max(wait, memory.due))
+        outcome = Outcome.REFUSED if inner.is_finite else Outcome.DIVERGED
         return Decision(outcome, 0.0, factor, known.phi, known.f_current), memory
 
     def kept(
         self, inner: InnerCycle, known: Known, memory: Remembered, ask: Evaluations, f_after: float
     ) -> tuple[Decision, Remembered]:
         """Lines 35 to 38."""
-        usual = self.settings.usual
         since_low = 0 if f_after < memory.low else memory.windows_since_low + 1
         memory = replace(memory, low=min(memory.low, f_after), windows_since_low=since_low)
-        factor = 1.0
-        if memory.starting:  # line 35
+        usual = memory.usual_lr
+        if memory.starting and f_after < ask.sample_before():  # line 35
             factor = min(START, usual / inner.zeta)
-            memory = replace(memory, paid=f_after, starting=int(factor * inner.zeta < usual))
-            return self._decision(inner, memory, factor), memory
-        if memory.scale == math.inf:
-            memory = replace(memory, scale=f_after)
-        if self.may_grow(inner, memory):
-            if inner.zeta < usual < math.inf:  # line 36
-                factor = min(self.settings.growth, usual / inner.zeta) if f_after <= ask.sample_before() else 1.0
-            elif self.pays(known, memory, f_after):  # line 37
-                factor = max(1.0, min(self.settings.growth, CAP * usual / inner.zeta))
-                memory = replace(memory, paid=f_after)
-        if factor == 1.0 and inner.share is None and since_low >= PATIENCE:  # line 38
-            factor = self.settings.theta
-            memory = replace(memory, windows_since_low=0, due=math.inf)
-        return self._decision(inner, memory, factor), memory
+            return self._moved(inner, replace(memory, starting=int(factor * inner.zeta < usual)), factor)
+        if memory.starting:  # nothing moves, so nothing says how far to rise
+            usual = inner.zeta if usual == math.inf else usual
+            memory = replace(memory, starting=0, usual_lr=usual)
+        if memory.scale == math.inf or memory.batches_judged <= 2 * FIRST:
+            memory = replace(memory, scale=f_after, paid=f_after)
+        if inner.share is None and since_low >= PATIENCE:  # line 38
+            theta, wait = self.settings.theta, 2 * memory.wait + 1
+            usual = min(theta * inner.zeta, usual)
+            memory = replace(memory, usual_lr=usual, windows_since_low=0, wait=wait, due=max(wait, memory.due))
+            return self._moved(inner, memory, theta)
+        if memory.due > 0 or (inner.share is not None and inner.share >= 1.0 - self.settings.decay):
+            return self._moved(inner, memory, 1.0)
+        if inner.zeta < usual < math.inf and f_after <= ask.sample_before():  # line 36
+            return self._moved(inner, memory, min(self.settings.growth, usual / inner.zeta))
+        if 0.0 < f_after <= min(GATE * known.f_0, LEVEL * memory.scale, (1.0 - PRICE) * memory.paid):  # line 37
+            factor = max(1.0, min(self.settings.growth, CAP * usual / inner.zeta))
+            return self._moved(inner, replace(memory, paid=f_after), factor)
+        return self._moved(inner, memory, 1.0)
 
-    def _decision(self, inner: InnerCycle, memory: Remembered, factor: float) -> Decision:
+    def _moved(self, inner: InnerCycle, memory: Remembered, factor: float) -> tuple[Decision, Remembered]:
         outcome = Outcome.KEPT if factor == 1.0 else Outcome.GROWN if factor > 1.0 else Outcome.STAGNATED
-        return Decision(outcome, inner.zeta, factor, memory.low, None)
-
-    def may_grow(self, inner: InnerCycle, memory: Remembered) -> bool:
-        """Whether nothing bars it, and there is time left to use it."""
-        return memory.due <= 0 and (inner.share is None or inner.share < 1.0 - self.settings.decay)
-
-    def pays(self, known: Known, memory: Remembered, f_after: float) -> bool:
-        """Line 37: whether the loss has fallen far enough for a step size that is more than usual."""
-        return f_after <= min(GATE * known.f_0, HALF * memory.scale, (1.0 - PRICE) * memory.paid)
+        return Decision(outcome, inner.zeta, factor, memory.low, None), memory

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from cmalight.errors import unknown_name
 from cmalight.tables.encoding import (
+    CategoricalFeature,
     ClassTarget,
     FeatureEncoding,
     NumberTarget,
@@ -24,6 +28,9 @@ from cmalight.tables.reading import read_table
 from cmalight.tables.scaling import SCALING_KINDS, MinMax, ScalingKind
 from cmalight.tables.splitting import Rows, split_rows
 from cmalight.tables.table import Reading, Table, listed
+
+if TYPE_CHECKING:
+    from cmalight.datasets import DataSplit
 
 logger = logging.getLogger("cmalight.tabular")
 
@@ -78,6 +85,7 @@ class Prepared:
     test: Pair | None
     features: FeatureEncoding
     target: Target
+    ignored: tuple[str, ...] = ()
 
 
 def is_file(source: str | Path) -> bool:
@@ -119,7 +127,8 @@ def prepare(source: str | Path | Table, choices: TableChoices) -> Prepared:
     for feature, categories in features.unknown(table.take(test)).items():
         logger.info("column %r: only test rows have %s, which count as none", feature, listed(categories))
     pairs = [_encoded(table.take(rows), features, target) for rows in (training, test)]
-    return _announced(Prepared(table.source, pairs[0], pairs[1] if len(test) else None, features, target), why)
+    tested = pairs[1] if len(test) else None
+    return _announced(Prepared(table.source, pairs[0], tested, features, target, choices.drop), why)
 
 
 def _encoded(part: Table, features: FeatureEncoding, target: Target) -> Pair:
@@ -140,7 +149,7 @@ def _target(table: Table, name: str, task: Task, training: Rows) -> Target:
 
 def _prepare_dataset(name: str, choices: TableChoices) -> Prepared:
     """A data set comes encoded, split and scaled."""
-    from cmalight.datasets import load_dataset
+    from cmalight.datasets import dataset_info, load_dataset
 
     file_options = {
         "target": choices.target,
@@ -156,18 +165,50 @@ def _prepare_dataset(name: str, choices: TableChoices) -> Prepared:
     if choices.task not in (None, data.task):
         raise ValueError(f"the data set {name!r} is for {data.task}; leave the task out")
     logger.info("data: %s, %s rows, %s features", name, len(data.x_train) + len(data.x_test), data.features)
-    # Pixels come divided by 255, and are not scaled otherwise.
-    pixels = MinMax(low=np.zeros(data.features), high=np.full(data.features, 255.0))
-    columns = tuple(NumericFeature(f"x{index}", None) for index in range(data.features))
-    target: Target
-    if data.target_scaling is None:
-        target = ClassTarget("y", tuple(str(label) for label in range(data.classes or 0)))
-    else:
-        target = NumberTarget("y", data.target_scaling)
-    features = FeatureEncoding(columns, data.input_scaling or pixels, ())
-    training = data.x_train.flatten(1), data.y_train
-    test = (data.x_test.flatten(1), data.y_test) if len(data.x_test) else None
-    return _announced(Prepared(name, training, test, features, target), "as the data set says")
+    inputs, features = _features_of(data)
+    training, test = (
+        (inputs(part.flatten(1)), y) for part, y in ((data.x_train, data.y_train), (data.x_test, data.y_test))
+    )
+    source = dataset_info(name).source
+    ignored = tuple(str(column) for column in getattr(source, "drop", ()))
+    prepared = Prepared(name, training, test if len(test[0]) else None, features, _target_of(data), ignored)
+    return _announced(prepared, "as the data set says")
+
+
+def _features_of(data: DataSplit) -> tuple[Callable[[Tensor], Tensor], FeatureEncoding]:
+    """How rows of other files become inputs like those of the data set.
+
+    Returns:
+        What makes the inputs of the data set those of the encoding, in which numbers come first; and the encoding.
+    """
+    if data.meaning is None or data.input_scaling is None:
+        # Pixels come divided by 255, and are not scaled otherwise.
+        scaling = data.input_scaling or MinMax(low=np.zeros(data.features), high=np.full(data.features, 255.0))
+        columns = tuple(NumericFeature(f"x{index}", None) for index in range(data.features))
+        return lambda x: x, FeatureEncoding(columns, scaling, ())
+    numeric: list[int] = []
+    indicated: list[int] = []
+    at = 0
+    for _, categories in data.meaning.columns:
+        (indicated if categories else numeric).extend(range(at, at + max(1, len(categories))))
+        at += max(1, len(categories))
+    scaling = MinMax(low=data.input_scaling.low[numeric], high=data.input_scaling.high[numeric])
+    described = data.meaning.columns
+    numbers = tuple(NumericFeature(column, None) for column, categories in described if not categories)
+    texts = tuple(CategoricalFeature(column, categories, None) for column, categories in described if categories)
+    # A category that all training rows have was scaled to 0.
+    shift = torch.tensor([*(0.0 for _ in numeric), *data.input_scaling.low[indicated]], dtype=torch.float32)
+    order = [*numeric, *indicated]
+    return (lambda x: x[:, order] + shift) if indicated else (lambda x: x), FeatureEncoding(numbers, scaling, texts)
+
+
+def _target_of(data: DataSplit) -> Target:
+    name = "y" if data.meaning is None else data.meaning.target
+    if data.target_scaling is not None:
+        return NumberTarget(name, data.target_scaling)
+    named = () if data.meaning is None else data.meaning.classes
+    known = len(named) == data.classes
+    return ClassTarget(name, named if known else tuple(str(label) for label in range(data.classes or 0)))
 
 
 def _announced(prepared: Prepared, why: str) -> Prepared:

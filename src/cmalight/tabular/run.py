@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -32,7 +31,6 @@ from cmalight.training.feed import auto_batch_size
 from cmalight.training.fitting import FitResult, fit
 from cmalight.training.optimizers import SOLVERS as OPTIMIZERS
 from cmalight.training.stopping import Status
-from cmalight.training.threads import one_thread_for_small_steps
 from cmalight.training.weights import ClassWeighted
 
 logger = logging.getLogger("cmalight.tabular")
@@ -137,7 +135,7 @@ def train_on_table(
     if batch_size == "auto":
         batch_size = auto_batch_size(len(training[0]))
     named = {"lr": lr, "weight_decay": weight_decay}
-    with _threads(threads, network, batch_size), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*has stalled", category=RuntimeWarning)  # said below
         result = fit(
             network,
@@ -156,6 +154,7 @@ def train_on_table(
             measure_train_loss=True,
             checkpoint=checkpoint,
             progress=progress,
+            threads=threads,
         )
     if result.status is Status.DIVERGED:
         raise ValueError(f"training diverged: {result.reason}; give a smaller lr, or take the optimizer 'auto'")
@@ -163,7 +162,7 @@ def train_on_table(
         raise ValueError(f"no epoch was finished ({result.reason}); give it more time")
     guess = guess_of(prepared.target, prepared.training[1])
     model = TabularModel(
-        network.cpu(), prepared.features, prepared.target, choices.drop, choices.reading.missing, guess
+        network.cpu(), prepared.features, prepared.target, prepared.ignored, choices.reading.missing, guess
     )
     scores = None
     if prepared.test is not None:
@@ -243,20 +242,6 @@ def _check_device(device: str) -> None:
     if not there[device]:
         known = ", ".join(name for name, available in there.items() if available)
         raise ValueError(f"there is no device {device!r} that this torch can use; there is {known}")
-
-
-@contextmanager
-def _threads(threads: int | None, network: nn.Module, batch_size: int) -> Iterator[None]:
-    if threads is None:
-        with one_thread_for_small_steps(network, batch_size):
-            yield
-        return
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _keep_aside(prepared: Prepared, seed: int) -> tuple[Pair, Pair]:

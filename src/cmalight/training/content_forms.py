@@ -47,6 +47,8 @@ _EPOCH = Record(
         "train_loss": Maybe(_ANY_NUMBER),
         "validation_loss": Maybe(_ANY_NUMBER),
         "metrics": DictOf(str, _ANY_NUMBER),
+        "next_lr": _ANY_NUMBER,
+        "phi": Maybe(_ANY_NUMBER),
     }
 )
 CHECKPOINT = Record(

@@ -22,7 +22,24 @@ from cmalight.training.stopping import Status, StopRules
 
 @dataclass(frozen=True)
 class FitResult:
-    """How a training ended; the model itself was trained in place."""
+    """How a training ended; the model itself was trained in place.
+
+    Attributes:
+        status: the rule that ended it.
+        reason: the same in words, with what could not be written, if anything.
+        history: one record per epoch.
+        evaluations: of the full objective, in all.
+        epochs: that were done, those before a resumed run included.
+        seconds: of training, measuring left out.
+        best_epoch: of the lowest validation loss, or what `monitor` names; None where nothing was watched.
+        optimizer: that was used, with its state.
+        engine: that ran the last epoch, "eager" or "compiled".
+        engine_reason: why, where it was a choice.
+        compile_seconds: part of `seconds`.
+        starts: all, where there were several; the figures above are then those of the best.
+        best_start: its number.
+        resumed_at: the epochs that a checkpoint had behind it; 0 for a run that began anew.
+    """
 
     status: Status
     reason: str
@@ -32,11 +49,12 @@ class FitResult:
     seconds: float
     best_epoch: int | None
     optimizer: Optimizer
-    engine: str = "eager"  # that ran the last epoch
-    engine_reason: str = ""  # where it was a choice
-    compile_seconds: float = 0.0  # part of `seconds`
-    starts: tuple[Start, ...] = ()  # all, where there were several; the figures above are then the best one's
+    engine: str = "eager"
+    engine_reason: str = ""
+    compile_seconds: float = 0.0
+    starts: tuple[Start, ...] = ()
     best_start: int = 0
+    resumed_at: int = 0
 
     def __str__(self) -> str:
         return f"{self.status.value} after {self.epochs} epochs and {self.seconds:.1f} s: {self.reason}"
@@ -70,16 +88,23 @@ def fit(
     progress: bool = True,
     engine: EngineName = "auto",
     starts: int = 1,
+    threads: int | None = None,
 ) -> FitResult:
     """Train `model` in place until a stop rule applies.
 
     Args:
+        model: any `torch.nn.Module`; put into training mode, unless it is in that already: then layers that were
+            frozen in eval mode stay so.
+        loss_fn: `loss_fn(model(inputs), targets)` gives the mean loss of a batch.
         data: a pair (inputs, targets) of tensors or arrays, `TensorBatches`, or a DataLoader of such pairs.
         optimizer: a name ("auto", which finds its step size, "cmalight", "cma", "ig", "adam", ...; docs/choosing.md)
             or a ready optimizer over the model's parameters.
-        batch_size, order: of the batches made from a pair; order is "reshuffle" or "fixed".
+        optimizer_options: arguments of the optimizer of that name, such as {"lr": 0.1, "weight_decay": 1e-4}.
+        batch_size: of the batches made from a pair; the last one may be smaller.
+        order: of the samples of a pair: "reshuffle" in every epoch, or "fixed".
         seed: of the order, and of all random numbers drawn in the run; the caller's random state is left alone.
-        max_epochs, time_limit: the end of the run; seconds of training, measuring does not count.
+        max_epochs: the end of the run; None for none, with a time limit.
+        time_limit: the end of the run in seconds of training; measuring does not count.
         target_loss: stop once the training loss is this low.
         min_lr: stop once the step size is this small.
         patience: stop after so many epochs without a better validation.
@@ -91,19 +116,35 @@ def fit(
             best when large.
         measure_train_loss: measure the true training loss after each epoch, too.
         restore_best: end on the weights with the best validation (or, without validation data, true training) loss.
-        checkpoint: a file to save to, at most every `checkpoint_seconds`; a run that finds its file goes on from there.
+        checkpoint: a file to save to; a run that finds its file goes on from there.
+        checkpoint_seconds: how often it is saved at most.
         history_file: a file of JSON lines that grows with the history.
         callbacks: objects with `on_epoch_end(record)`, which returns True to stop.
-        progress: show a bar on a terminal, a line an epoch in CI logs.
+        progress: show a bar on a terminal, one line per epoch in CI logs.
         engine: "compiled" runs epochs as native loops, "eager" step by step in Python, with the same results;
             "auto" compiles where that is predicted to pay (docs/engines.md).
         starts: train so many at once, compiled: the first has the model's weights, the others draw theirs anew;
             the model ends with those of the best.
+        threads: of torch, while it trains; None takes one for small steps over a table, else as many as torch has.
+
+    Returns:
+        How the training ended, and its history.
+
+    Raises:
+        ValueError: an argument, or the data, cannot be used; the message says what to do.
+        CheckpointError: the checkpoint is damaged, in use, or that of another run.
+
+    Example:
+        >>> result = fit(model, nn.MSELoss(), (x, y), max_epochs=30, validation=(x_val, y_val))
+        >>> print(result)
+        >>> print(result.history)
     """
     if engine not in ("auto", "eager", "compiled"):
         raise ValueError(f"Invalid engine value: {engine!r}; expected 'auto', 'eager' or 'compiled'")
     if not isinstance(starts, int) or starts < 1:
         raise ValueError(f"Invalid starts value: {starts!r}; expected a whole number >= 1")
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise ValueError(f"Invalid threads value: {threads!r}; expected a whole number >= 1, or None")
     if isinstance(metrics, str):
         raise ValueError(f"Invalid metrics value: {metrics!r}; expected a list of names, for example ({metrics!r},)")
     rules = StopRules(max_epochs, time_limit, target_loss, min_lr, patience, tolerance)
@@ -122,6 +163,7 @@ def fit(
         order=order,
         seed=seed,
         engine=engine,
+        threads=threads,
     )
     run = Run(model, loss_fn, data, validation, optimizer, optimizer_options, settings)
     many = ManyStarts(run, starts) if starts > 1 else None
@@ -140,4 +182,5 @@ def fit(
         compile_seconds=run.engine.compile_seconds,
         starts=() if many is None else tuple(many.starts),
         best_start=0 if many is None else many.best,
+        resumed_at=run.resumed_at,
     )

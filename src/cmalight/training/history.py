@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -18,10 +19,28 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("cmalight")
 
+_HEADINGS = ("epoch", "seconds", "loss", "true", "validation", "metrics", "lr", "evaluations", "outcome")
+_SHOWN = 5  # first and last epochs in a table
+
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """One epoch; losses are means per sample, `seconds` and `evaluations` count from the start of the run."""
+    """One epoch of a run; losses are means per sample.
+
+    Attributes:
+        epoch: its number, from 0.
+        seconds: of training since the start of the run, measuring left out.
+        f_tilde: the loss that its own batches gave, on the way.
+        lr: the step size that it was run with.
+        alpha: the step size that was kept, 0 for an epoch that was undone; None under optimizers without a control.
+        outcome: what the control decided, `uncontrolled` under optimizers without one.
+        evaluations: of the full objective that were made for it; they sum to `FitResult.evaluations`.
+        train_loss: the true training loss after it, where it was measured.
+        validation_loss: the loss on the validation data after it, where there is any.
+        metrics: on the validation data, by name.
+        next_lr: the step size of the next epoch.
+        phi: the loss that the epoch had to beat; None under optimizers without a control.
+    """
 
     epoch: int
     seconds: float
@@ -33,6 +52,8 @@ class EpochRecord:
     train_loss: float | None = None
     validation_loss: float | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    next_lr: float = math.nan
+    phi: float | None = None
 
     def to_json(self) -> str:
         """One line; a number that is not finite becomes null."""
@@ -57,6 +78,21 @@ class History(Sequence[EpochRecord]):
     def __iter__(self) -> Iterator[EpochRecord]:
         return iter(self._records)
 
+    def __repr__(self) -> str:
+        """A short table: the first and the last epochs."""
+        if not self._records:
+            return "History of 0 epochs"
+        rows = [_row(record) for record in self._records]
+        used = [number for number in range(len(_HEADINGS)) if any(row[number] for row in rows)]
+        gap = [["..."] * len(_HEADINGS)]
+        shown = rows if len(rows) <= 2 * _SHOWN else rows[:_SHOWN] + gap + rows[-_SHOWN:]
+        columns = [[_HEADINGS[number], *(row[number] for row in shown)] for number in used]
+        widths = [max(map(len, column)) for column in columns]
+        lines = zip(*columns, strict=True)
+        return "\n".join(
+            "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
+        )
+
     def to_pandas(self) -> pandas.DataFrame:
         """A row an epoch; metrics become columns of their own."""
         try:
@@ -78,6 +114,13 @@ class History(Sequence[EpochRecord]):
     @classmethod
     def from_plain(cls, plain: Sequence[dict[str, Any]]) -> History:
         return cls([EpochRecord(**record) for record in plain])
+
+
+def _row(record: EpochRecord) -> list[str]:
+    measured = [f"{value:.5g}" if value is not None else "" for value in (record.train_loss, record.validation_loss)]
+    metrics = " ".join(f"{name} {value:.4g}" for name, value in record.metrics.items())
+    figures = [str(record.epoch), f"{record.seconds:.2f}", f"{record.f_tilde:.5g}", *measured, metrics]
+    return [*figures, f"{record.lr:.3g}", str(record.evaluations), record.outcome]
 
 
 class HistoryFile:

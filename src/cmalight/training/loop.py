@@ -34,6 +34,7 @@ class EpochFigures:
     outcome: str
     direction_norm: float | None
     evaluations: int
+    phi: float | None = None
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ def watched_figures(report: EpochReport) -> EpochFigures:
         outcome=report.outcome.name.lower(),
         direction_norm=report.direction_norm,
         evaluations=report.evaluations,
+        phi=report.phi,
     )
 
 

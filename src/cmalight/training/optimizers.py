@@ -24,7 +24,7 @@ def controlled_adam(params: Iterable[Tensor], *, lr: float | None = None, **opti
     Adam would not move them, and never leave the plateau on which such a network starts (docs/controlled.md).
     """
     own = {name: options.pop(name) for name in inspect.signature(torch.optim.Adam).parameters if name in options}
-    base = torch.optim.Adam(params, **{"lr": 5e-3, "eps": 1e-15, **own})
+    base = torch.optim.Adam(params, **{"lr": 7e-3, "eps": 1e-15, **own})
     return Controlled(base, lr=lr, **options)
 
 

@@ -18,6 +18,7 @@ _BAR_WIDTH, _LEFT_WIDTH = 16, 12
 class Display:
     """Told of the run's course; shows nothing."""
 
+    def note(self, text: str) -> None: ...
     def within_epoch(self, epochs_done: float, seconds: float) -> None: ...
     def epoch_done(self, record: EpochRecord) -> None: ...
     def close(self, reason: str) -> None: ...
@@ -40,6 +41,9 @@ class Lines(Display):
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+
+    def note(self, text: str) -> None:
+        self._stream.write(f"{text}\n")
 
     def epoch_done(self, record: EpochRecord) -> None:
         self._stream.write(f"epoch {record.epoch + 1}  {describe(record)}\n")
@@ -72,6 +76,9 @@ class Bar(Display):
         self._bar = Progress(*columns, console=self._console, auto_refresh=False, transient=True, expand=True)
         self._task = self._bar.add_task("", total=1.0, epoch="1", figures="", left="")
         self._bar.start()
+
+    def note(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False)
 
     def within_epoch(self, epochs_done: float, seconds: float) -> None:
         now = time.perf_counter()

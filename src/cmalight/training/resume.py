@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("cmalight")
 
+_OPTION = "option "  # before the name of an optimizer's, in what a run is known by
+
 
 class Resumable(Protocol):
     """What is saved of a run, and set when it goes on."""
@@ -101,7 +103,7 @@ class RunCheckpoints:
             content_forms.CHECKPOINT("the checkpoint", content)
         except MisfitError as error:
             raise self._misfit(error) from error
-        self._require_the_same_run(content["identity"])
+        self._require_the_same_run(content)
         self._put(content)
         self._epochs_saved = len(self._run.history)
         return float(content["seconds"])
@@ -226,7 +228,6 @@ class RunCheckpoints:
         run, settings = self._run, self._run.settings
         return {
             "optimizer": type(run.optimizer).__name__,
-            "optimizer options": _options(run.optimizer),
             "loss": repr(run.loss_fn) if isinstance(run.loss_fn, nn.Module) else _name(run.loss_fn),
             "model": _digest(str(run.model), *((n, p.shape, p.dtype) for n, p in run.model.named_parameters())),
             "data": _fingerprint(run.feed),
@@ -237,17 +238,41 @@ class RunCheckpoints:
                 (tuple(metric_name(metric) for metric in settings.metrics), settings.measure_train_loss)
             ),
             "best": str((settings.restore_best, settings.monitor)),
+            **_options(run.optimizer),
         }
 
-    def _require_the_same_run(self, saved: dict[str, str]) -> None:
-        own = self._identity
-        different = [name for name in own if saved.get(name) != own[name]]
+    def _require_the_same_run(self, content: dict[str, Any]) -> None:
+        own, saved = self._identity, content["identity"]
+        different = [name for name in {**own, **saved} if saved.get(name) != own.get(name)]
+        if "optimizer" in different:  # then all its options are others, too
+            different = [name for name in different if not name.startswith(_OPTION)]
         if different:
-            was = "; ".join(f"{name} was {saved.get(name)}, now {own[name]}" for name in different)
+            was = "; ".join(self._explained(name, content) for name in different)
             raise CheckpointError(
                 f"{self._path} is the checkpoint of another run: {was}. "
                 "Give another path, or remove the file to begin anew."
             )
+
+    def _explained(self, name: str, content: dict[str, Any]) -> str:
+        """What differs, in words rather than by checksums where there are any."""
+        if name == "model":
+            return _another_model(ModelState.from_plain(content["model"]), self._run.model)
+        was, now = (identity.get(name, "none") for identity in (content["identity"], self._identity))
+        if name.endswith("data") and was.partition("#")[0] == now.partition("#")[0]:
+            return f"the {name} has the same shape, and other values"
+        return f"{name.removeprefix(_OPTION)} was {was.partition(' #')[0]}, now {now.partition(' #')[0]}"
+
+
+def _another_model(saved: ModelState, model: nn.Module) -> str:
+    for name, parameter in model.named_parameters():
+        was = saved.parameters.get(name)
+        if was is not None and was.shape != parameter.shape:
+            if parameter.dim() == was.dim() == 2 and len(was) == len(parameter):
+                return f"the model has another shape: {was.shape[1]} -> {parameter.shape[1]} inputs of {name}"
+            return f"the model has another shape: {name} was {tuple(was.shape)}, now {tuple(parameter.shape)}"
+    if saved.parameters.keys() != dict(model.named_parameters()).keys():
+        return f"the model has other parameters: it had {len(saved.parameters)}, now {len(list(model.parameters()))}"
+    return "the model has other layers, with weights of the same shapes"
 
 
 def _fingerprint(feed: Any) -> str:
@@ -256,7 +281,7 @@ def _fingerprint(feed: Any) -> str:
         return "none"
     tensors = getattr(feed, "tensors", getattr(getattr(feed, "dataset", None), "tensors", None))
     if tensors is not None:
-        return f"{[tuple(t.shape) for t in tensors]} {_digest(*tensors)}"
+        return f"{[tuple(t.shape) for t in tensors]} #{_digest(*tensors)}"
     return f"{_name(feed)} of {_length(getattr(feed, 'dataset', feed))}"
 
 
@@ -267,11 +292,15 @@ def _batching(feed: Any) -> str:
     return f"{getattr(feed, 'batch_size', None)}, {_name(getattr(feed, 'sampler', None))}, {_length(feed)} batches"
 
 
-def _options(optimizer: Optimizer) -> str:
+def _options(optimizer: Optimizer) -> dict[str, str]:
     """Of every group, parameters and the state of our control aside."""
-    return str(
-        [[(k, str(v)) for k, v in sorted(group.items()) if k in optimizer.defaults] for group in optimizer.param_groups]
-    )
+    several = len(optimizer.param_groups) > 1
+    return {
+        f"{_OPTION}{name}{f' of group {number}' if several else ''}": str(value)
+        for number, group in enumerate(optimizer.param_groups)
+        for name, value in group.items()
+        if name in optimizer.defaults
+    }
 
 
 def _name(thing: object) -> str:

@@ -29,6 +29,7 @@ from cmalight.training.progress import Display, make_display
 from cmalight.training.resume import RunCheckpoints
 from cmalight.training.settings import Settings
 from cmalight.training.stopping import Interruptions, Status, Stop, StopTraining
+from cmalight.training.threads import limited_threads
 
 
 class Run:
@@ -77,6 +78,7 @@ class Run:
             Budget(max_epochs=rules.max_epochs, time_limit=rules.time_limit, seconds=lambda: self.clock.seconds())
         )
         self.interruptions = Interruptions()
+        self.resumed_at = 0
         self._display = Display()
         self._checkpoints = (
             None
@@ -109,9 +111,11 @@ class Run:
     def train(self, epochs: Callable[[], Stop] | None = None) -> Stop:
         """Run to the first stop rule that applies; `epochs` takes the place of this run's own."""
         checkpoints = nullcontext() if self._checkpoints is None else self._checkpoints.held()
-        with own_randomness(self.model, self.settings.seed), self.interruptions, checkpoints:
+        threads = limited_threads(self.settings.threads, self.model, self.feed)
+        with own_randomness(self.model, self.settings.seed), self.interruptions, threads, checkpoints:
             warn_of_uncovered(self.model, self.feed, self.loss_fn)
             elapsed = 0.0 if self._checkpoints is None else self._checkpoints.resume()
+            self.resumed_at = len(self.history)
             file = None if self.settings.history_file is None else HistoryFile(self.settings.history_file, self.history)
             if not self.model.training:  # else layers that were frozen in eval mode stay so
                 self.model.train()
@@ -120,6 +124,8 @@ class Run:
                 max_epochs=self.settings.rules.max_epochs,
                 time_limit=self.settings.rules.time_limit,
             )
+            if self.resumed_at:
+                self._display.note(f"resumed from {self.settings.checkpoint} at epoch {self.resumed_at}")
             self.clock = TrainingClock(elapsed)
             self.budget.epochs = float(len(self.history))
             stop = Stop(Status.INTERRUPTED, "an error")
@@ -146,6 +152,8 @@ class Run:
         stop = self.stop_at_boundary()
         if stop is None:
             self._choose_engine()
+        elif self.resumed_at:
+            return Stop(stop.status, f"nothing left to train: {stop.reason}")
         while stop is None:
             if self._checkpoints is not None and isinstance(self.optimizer, EpochOptimizer):
                 self._checkpoints.remember_boundary()
@@ -235,14 +243,18 @@ class Run:
             lr=figures.lr,
             alpha=figures.alpha,
             outcome=figures.outcome,
-            evaluations=self.evaluations,
+            evaluations=figures.evaluations,
             train_loss=self.true_train_loss() if measures_train_loss else None,
             validation_loss=validation_loss,
             metrics=metrics,
+            next_lr=figures.next_lr,
+            phi=figures.phi,
         )
 
     def true_train_loss(self) -> float:
-        return self.objectives.measuring()
+        """With the same random numbers each time, so that it is a function of the weights, dropout included."""
+        with own_randomness(self.model, self.settings.seed):
+            return self.objectives.measuring()
 
     def stop_at_boundary(self) -> Stop | None:
         """The rules on the epoch that is behind, then those on the one that would come; also right after resuming."""

@@ -34,6 +34,7 @@ class Settings:
     order: Order
     seed: int
     engine: EngineName
+    threads: int | None
 
     def check(self, *, has_validation: bool, watched: bool) -> None:
         self._check_files()

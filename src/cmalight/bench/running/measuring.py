@@ -41,6 +41,7 @@ class Measuring:
     report: Callable[[int, float | None, float], object]
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     last_loss: float | None = None
+    evaluations: int = 0  # so far
 
     def __post_init__(self) -> None:
         # Evaluated in the batches of the spec for every solver alike, whatever batches the solver itself sees.
@@ -56,7 +57,8 @@ class Measuring:
         due = (record.epoch + 1) % self.run.measure_every == 0
         measured = self.now() if due else None
         losses = (None, None, None) if measured is None else astuple(measured)
-        control = (record.f_tilde, record.lr, record.alpha, record.outcome, record.evaluations)
+        self.evaluations += record.evaluations
+        control = (record.f_tilde, record.lr, record.alpha, record.outcome, self.evaluations)
         self.rows.append((record.epoch, record.seconds, *losses, *control))
         self.last_loss = self.last_loss if measured is None else measured.train_loss
         self.report(record.epoch, self.last_loss, record.seconds)

@@ -226,6 +226,7 @@ def _fitted(run: Definition, problem: Problem, optimizer: Optimizer, callbacks: 
         progress=False,
         engine=run.engine,
         starts=run.starts,
+        threads=torch.get_num_threads(),  # those of the spec
     )
 
 

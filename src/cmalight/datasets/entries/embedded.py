@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from cmalight.datasets import generated
-from cmalight.datasets.entries.entry import Entry, Raw, Task, library
+from cmalight.datasets.entries.entry import Entry, Meaning, Raw, Task, library
 from cmalight.errors import DataError, unknown_name
 
 _MAKERS: dict[str, tuple[Callable[..., tuple[Tensor, Tensor]], Task, str]] = {
@@ -54,8 +54,11 @@ class Shipped:
     loader: str
 
     def read(self, files: Mapping[str, Path]) -> Raw:  # noqa: ARG002
-        x, y = getattr(_sklearn_datasets(), self.loader)(return_X_y=True)
-        return Raw(np.asarray(x, dtype=np.float64), np.asarray(y))
+        bunch = getattr(_sklearn_datasets(), self.loader)()
+        columns = tuple((str(name), ()) for name in bunch.feature_names)
+        classes = tuple(str(name) for name in bunch.get("target_names", ()))
+        meaning = Meaning(columns, "target", classes)
+        return Raw(np.asarray(bunch.data, dtype=np.float64), np.asarray(bunch.target), meaning=meaning)
 
 
 def _sklearn_datasets() -> Any:

@@ -48,16 +48,37 @@ class RemoteFile:
 
 
 @dataclass(frozen=True)
+class Meaning:
+    """What the numbers of a table stand for, so that rows of other files can be made into such numbers.
+
+    Args:
+        columns: in the order of the inputs, a name and its categories, one input for each; a number has none.
+        target: its name.
+        classes: their names, where the target is one of them.
+    """
+
+    columns: tuple[tuple[str, tuple[str, ...]], ...]
+    target: str
+    classes: tuple[str, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """How many inputs there are."""
+        return sum(max(1, len(categories)) for _, categories in self.columns)
+
+
+@dataclass(frozen=True)
 class Raw:
     """What a source reads: rows of features (or NCHW pixels) and a target a row; a test part if the publisher cut one.
 
-    Regression targets are numbers; class labels count from 0.
+    Regression targets are numbers; class labels count from 0. `meaning` is None where columns have no names.
     """
 
     x: Array
     y: Array
     x_test: Array | None = None
     y_test: Array | None = None
+    meaning: Meaning | None = None
 
     def arrays(self) -> dict[str, Array]:
         named = {"x": self.x, "y": self.y, "x_test": self.x_test, "y_test": self.y_test}
