@@ -40,14 +40,14 @@ def test_of_few_rows_all_are_the_sample(make):
 
 
 @each_loader
-def test_of_many_rows_about_six_in_a_hundred_are_drawn_from_everywhere(make):
+def test_of_many_rows_a_small_part_is_drawn_from_everywhere(make):
     numbers, is_whole = chosen(make(rows(20_000), 10))
     assert not is_whole
-    assert 1_000 <= len(numbers) <= 1_400
+    assert 256 <= len(numbers) <= 1_400
     assert len(set(numbers)) == len(numbers)
-    assert np.mean(numbers) == pytest.approx(10_000, rel=0.1)
-    assert min(numbers) < 2_000
-    assert max(numbers) > 18_000
+    assert np.mean(numbers) == pytest.approx(10_000, rel=0.25)
+    assert min(numbers) < 4_000
+    assert max(numbers) > 16_000
 
 
 @each_loader
@@ -61,15 +61,15 @@ def test_the_same_rows_are_drawn_every_time_whatever_the_random_numbers(make):
 
 def test_it_is_never_more_than_a_few_thousand_rows():
     numbers, _ = chosen(TensorBatches(*rows(200_000), batch_size=128))
-    assert len(numbers) == WHOLE
+    assert len(numbers) == 1024 < WHOLE
 
 
 def test_batches_that_cannot_be_merged_keep_their_size():
-    """As BatchNorm needs it; 256 rows at least."""
-    batches, is_whole = chosen_batches(TensorBatches(*rows(1_000), batch_size=20), may_merge=False)
-    assert not is_whole
-    assert {len(x) for x, _ in batches[:-1]} == {20}
-    assert sum(len(x) for x, _ in batches) == 256
+    """As BatchNorm needs it; from two to four of them."""
+    for count, expected in ((100, 2), (1_000, 3), (20_000, 4)):
+        batches, is_whole = chosen_batches(TensorBatches(*rows(count), batch_size=20), may_merge=False)
+        assert not is_whole
+        assert [len(x) for x, _ in batches] == [20] * expected
 
 
 def test_of_a_stream_the_first_batches_are_taken():
@@ -81,7 +81,7 @@ def test_of_a_stream_the_first_batches_are_taken():
                 number += 1.0
 
     numbers, is_whole = chosen(DataLoader(Stream(), batch_size=4))
-    assert numbers == [float(n) for n in range(32)]
+    assert numbers == [float(n) for n in range(16)]
     assert not is_whole
 
 
