@@ -9,7 +9,6 @@ from torch import nn
 from cmalight.models import (
     LayeredSpec,
     ResNetSpec,
-    VisionTransformerSpec,
     network_from_dict,
     network_to_dict,
     paper_spec,
@@ -21,7 +20,6 @@ SPECS = [
     paper_spec("1x50", 4),
     paper_spec("12x300", 4),
     ResNetSpec(18, classes=7, channels=1),
-    VisionTransformerSpec(image_size=8, width=12, depth=2, hidden=20),
 ]
 LAYERED = {"kind": "layered", "layers": 3, "width": 20, "features": 4}
 

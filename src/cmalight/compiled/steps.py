@@ -24,7 +24,7 @@ Group = dict[str, Any]
 
 @dataclass(frozen=True)
 class StepRule(ABC):
-    """One group's numbers a place; two rules that are equal compile to the same step.
+    """One place per group; two rules that are equal compile to the same step.
 
     penalties: what each group adds to an observed loss, times ‖w‖²
     scales_short_batches: whether a short last batch takes a shorter step

@@ -20,7 +20,6 @@ _USUAL = {
     "cmalight-certified": (_SKY, "solid"),
     "cma": (_VERMILION, "solid"),
     "auto": (_INDIGO, "solid"),
-    "controlled-adam": (_TEAL, "solid"),
     "ig": (_GREY, "dot"),
     "adam": (_GREEN, "dash"),
     "adamw": (_FOREST, "dash"),
@@ -40,7 +39,7 @@ class Style:
 
 
 def styles(solvers: Sequence[str]) -> dict[str, Style]:
-    """A style a solver: no two the same among the first 56, no colour shared while another is unused."""
+    """One style per solver: no two the same among the first 56, no colour shared while another is unused."""
     pairs = [(colour, dash) for dash in _DASHES for colour in _PALETTE]
     taken = {_USUAL[name] for name in solvers if name in _USUAL}
     free = [pair for pair in pairs if pair not in taken]
