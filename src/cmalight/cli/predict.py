@@ -49,7 +49,8 @@ def predict(
 ) -> None:
     """Predict every row of FILE with MODEL, which `cmalight train --save` wrote.
 
-    FILE is csv, xlsx, parquet or npz; - is standard input. The columns are found by name. The target may be among them: then the predictions are scored, too.
+    FILE is csv, xlsx, parquet or npz; - is standard input. The columns are found by name. The target may be among
+    them: then the predictions are scored, too.
     """
     show_messages(quiet=False)
     how = reading(encoding, delimiter, decimal, missing)
@@ -80,7 +81,8 @@ def evaluate(
 ) -> None:
     """Score MODEL, which `cmalight train --save` wrote, on the rows of FILE.
 
-    FILE is csv, xlsx, parquet or npz; - is standard input. The line below the scores is what a guess gets: the most frequent class, or the mean, of the training rows.
+    FILE is csv, xlsx, parquet or npz; - is standard input. The line below the scores is what a guess gets: the most
+    frequent class, or the mean, of the training rows.
     """
     show_messages(quiet=False)
     how = reading(encoding, delimiter, decimal, missing)
