@@ -126,7 +126,7 @@ def run(given: argparse.Namespace, out: Path, chosen: list[bench.Solver], **limi
 
 
 def medians(results: bench.Results) -> pandas.DataFrame:
-    """The median final loss over the seeds: a row a data set and network, a column a solver."""
+    """The median final loss over the seeds: one row per data set and network, one column per solver."""
     runs = results.runs.assign(final_loss=results.runs["final_loss"].astype(float))
     return runs.pivot_table(index=["dataset", "network"], columns="solver", values="final_loss", aggfunc="median")
 

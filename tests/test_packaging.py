@@ -94,7 +94,7 @@ def test_the_sdist_has_what_the_two_commands_and_the_readme_need(built):
         names = {name.partition("/")[2] for name in sdist.getnames()}
     linked = re.findall(r"\]\((?!https?:)([^)#\s]+)", (ROOT / "README.md").read_text())
     assert {link for link in linked if not link.endswith("/")} <= names
-    assert {"Makefile", "constraints.txt", "pyproject.toml", "tests/conftest.py", "examples/demo.py"} <= names
+    assert {"Makefile", "constraints.txt", "pyproject.toml", "tests/conftest.py", "examples/raw_loop.py"} <= names
 
 
 LOOP = """

@@ -56,7 +56,7 @@ def run(
     data="a" * 64,
     **rules,
 ):
-    """The content of a run's file: `losses` after each epoch (None: not measured), a second an epoch."""
+    """The content of a run's file: `losses` after each epoch (None: not measured), one second per epoch."""
     count = len(losses)
     seconds = [float(n + 1) for n in range(count)] if seconds is None else seconds
     evaluations = [0] * count if evaluations is None else evaluations

@@ -13,7 +13,7 @@ import cmalight as package
 
 
 def start(*arguments, **options):
-    """`cmalight ...`, whose progress is a line an epoch on stderr."""
+    """`cmalight ...`, whose progress is one line per epoch on stderr."""
     command = [sys.executable, "-m", "cmalight", *map(str, arguments)]
     environment = {**os.environ, "CI": "1", "OMP_NUM_THREADS": "1"}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}

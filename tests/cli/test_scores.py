@@ -1,6 +1,7 @@
 """Scores beside what a guess would get: in training, in predict, in evaluate, in the picture."""
 
 import csv
+import gzip
 import io
 import re
 
@@ -8,8 +9,10 @@ import numpy as np
 import pandas
 import pytest
 import torch
+from click.testing import CliRunner
 from sklearn.metrics import accuracy_score, mean_absolute_error
 
+from cmalight.cli import command
 from cmalight.tabular import TableChoices, load_model, train_on_table
 
 NO_BETTER = "the model is no better than a guess"
@@ -166,3 +169,16 @@ def test_the_picture_shows_what_was_predicted(cmalight, flowers, houses):
 def test_help_is_also_h(cmalight):
     for verb in ([], ["train"], ["datasets", "list"]):
         assert cmalight(*verb, "-h").stdout == cmalight(*verb, "--help").stdout != ""
+
+
+def test_tables_come_compressed_in_another_encoding_or_by_standard_input(cmalight, flowers, kinds):
+    (cmalight.folder / "t.csv.gz").write_bytes(gzip.compress(flowers.read_bytes()))
+    assert cmalight("evaluate", kinds, "t.csv.gz").stdout == cmalight("evaluate", kinds, flowers).stdout
+    (cmalight.folder / "t.csv").write_bytes(
+        "größe,y\n".encode("latin-1") + b"".join(b"%d,%d.5\n" % (i, i) for i in range(40))
+    )
+    arguments = ["--target", "y", "--max-epochs", 1]
+    assert "name its encoding" in cmalight.refused("train", "t.csv", *arguments)
+    assert cmalight("train", "t.csv", *arguments, "--encoding", "latin-1").exit_code == 0
+    given = CliRunner().invoke(command, ["predict", kinds, "-"], input="petal\n1\n9\n")
+    assert [row["prediction"] for row in rows_of(given.stdout)] == ["rose", "lily"]

@@ -116,7 +116,7 @@ def test_ten_epochs_in_double_precision_are_the_eager_ones(name, monkeypatch):
 
 def test_an_epoch_in_single_precision_ends_alike_and_in_small_blocks_too(monkeypatch):
     monkeypatch.setattr(pace, "_FIRST", 4)
-    monkeypatch.setattr(pace, "_SECONDS", 0.0)  # a batch a call
+    monkeypatch.setattr(pace, "_SECONDS", 0.0)  # one batch per call
     pair = tuple(t.float() for t in data(64))
     runs = [run(light, engine=engine, network=model().float(), pair=pair) for engine in ("eager", "compiled")]
     assert_same_run(*[(network, result) for network, result in runs], tolerance=1e-4)

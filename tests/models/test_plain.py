@@ -9,7 +9,6 @@ from torch import nn
 from cmalight.models import (
     LayeredSpec,
     ResNetSpec,
-    VisionTransformerSpec,
     network_from_dict,
     network_to_dict,
     paper_spec,
@@ -21,7 +20,6 @@ SPECS = [
     paper_spec("1x50", 4),
     paper_spec("12x300", 4),
     ResNetSpec(18, classes=7, channels=1),
-    VisionTransformerSpec(image_size=8, width=12, depth=2, hidden=20),
 ]
 LAYERED = {"kind": "layered", "layers": 3, "width": 20, "features": 4}
 
@@ -62,7 +60,7 @@ def test_the_rebuilt_network_computes_the_same():
     [
         (None, "Invalid network description: None; expected a dict"),
         ([LAYERED], "Invalid network description"),
-        ({}, "Invalid network kind value: None; expected one of layered, paper-large, resnet, vision-transformer"),
+        ({}, "Invalid network kind value: None; expected one of layered, paper-large, resnet"),
         ({**LAYERED, "kind": "os.system"}, "Invalid network kind value: 'os.system'"),
         ({**LAYERED, "kind": ["layered"]}, "Invalid network kind value"),
         ({"kind": "layered", "width": 20}, "missing layers, features; its fields are layers, width"),
@@ -76,7 +74,6 @@ def test_the_rebuilt_network_computes_the_same():
         ({**LAYERED, "activation": "__import__"}, "Invalid activation value"),
         ({"kind": "paper-large", "width": 300, "repeats": 0, "features": 4}, "Invalid repeats value: 0"),
         ({"kind": "resnet", "depth": True}, "Invalid depth value: True"),
-        ({"kind": "vision-transformer", "depth": 10**6}, "Invalid depth value"),
     ],
 )
 def test_what_a_file_may_not_ask_for(plain, message):

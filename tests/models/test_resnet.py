@@ -111,7 +111,7 @@ def test_bad_options_are_named(arguments, message):
 def test_an_epoch_of_cmalight_lowers_the_loss(depth, channels):
     torch.manual_seed(0)
     network = resnet(depth, channels=channels)
-    labels = torch.arange(8) % 2  # both classes in each batch: with one class a batch, each step undoes the other
+    labels = torch.arange(8) % 2  # both classes in each batch: with one class per batch, each step undoes the other
     images = torch.randn(8, channels, 16, 16) + labels.reshape(8, 1, 1, 1)
     batches = split(images, labels, 4)
     objective = Objective(network, nn.CrossEntropyLoss(), batches)

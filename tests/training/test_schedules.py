@@ -175,11 +175,29 @@ def test_a_loaded_state_is_that_of_the_parts():
     assert inner.param_groups[0] is optimizers[1].param_groups[0]
 
 
-def test_schedules_are_not_compiled_and_the_reason_is_said(caplog):
-    _, result = fitted("adam-cosine", engine="auto", max_epochs=2)
-    assert result.engine == "eager"
-    with pytest.raises(ValueError, match="Scheduled"):
-        fitted("adam-cosine", engine="compiled", max_epochs=2)
+@pytest.mark.parametrize("name", ["adam-cosine", "adamw-cosine", "sgd-momentum-cosine"])
+def test_compiled_epochs_follow_the_schedule_batch_by_batch(name):
+    eager, slow = fitted(name, engine="eager", options={"lr": 0.05})
+    native, quick = fitted(name, engine="compiled", options={"lr": 0.05})
+    assert quick.engine == "compiled"
+    assert [one.lr for one in quick.history] == [one.lr for one in slow.history]
+    assert [one.f_tilde for one in quick.history] == pytest.approx([one.f_tilde for one in slow.history], rel=1e-3)
+    for mine, theirs in zip(native.parameters(), eager.parameters(), strict=True):
+        assert torch.allclose(mine, theirs, rtol=1e-3, atol=1e-4)
+    assert quick.optimizer.param_groups[0]["lr"] == slow.optimizer.param_groups[0]["lr"]
+
+
+def test_several_starts_follow_the_schedule():
+    _, alone = fitted("adam-wsd", engine="compiled")
+    _, result = fitted("adam-wsd", starts=2)
+    first = result.starts[0].history
+    assert [one.lr for one in first] == [one.lr for one in alone.history]
+    assert [one.f_tilde for one in first] == pytest.approx([one.f_tilde for one in alone.history], rel=1e-3)
+
+
+def test_optimizers_side_by_side_are_not_compiled_and_the_reason_is_said():
+    with pytest.raises(ValueError, match="several optimizers side by side"):
+        fitted("muon-cosine", engine="compiled", max_epochs=2)
 
 
 def test_muon_is_for_matrices_and_adamw_for_the_rest():

@@ -39,6 +39,7 @@ def predict(
     file: Path,
     drop: tuple[str, ...],
     unknown: Any,
+    encoding: str,
     delimiter: str | None,
     decimal: str,
     missing: tuple[str, ...],
@@ -46,12 +47,13 @@ def predict(
     probabilities: bool,
     out: Path | None,
 ) -> None:
-    """Predict every row of FILE (csv, parquet, npz) with MODEL, which `cmalight train --save` wrote.
+    """Predict every row of FILE with MODEL, which `cmalight train --save` wrote.
 
-    The columns are found by name. The target may be among them: then the predictions are scored, too.
+    FILE is csv, xlsx, parquet or npz; - is standard input. The columns are found by name. The target may be among
+    them: then the predictions are scored, too.
     """
     show_messages(quiet=False)
-    how = reading(delimiter, decimal, missing)
+    how = reading(encoding, delimiter, decimal, missing)
     from cmalight.tabular import predict_table
 
     predictions = predict_table(
@@ -72,16 +74,18 @@ def evaluate(
     file: Path,
     drop: tuple[str, ...],
     unknown: Any,
+    encoding: str,
     delimiter: str | None,
     decimal: str,
     missing: tuple[str, ...],
 ) -> None:
-    """Score MODEL, which `cmalight train --save` wrote, on the rows of FILE (csv, parquet, npz).
+    """Score MODEL, which `cmalight train --save` wrote, on the rows of FILE.
 
-    The line below the scores is what a guess gets: the most frequent class, or the mean, of the training rows.
+    FILE is csv, xlsx, parquet or npz; - is standard input. The line below the scores is what a guess gets: the most
+    frequent class, or the mean, of the training rows.
     """
     show_messages(quiet=False)
-    how = reading(delimiter, decimal, missing)
+    how = reading(encoding, delimiter, decimal, missing)
     from cmalight.tabular import evaluate_table
 
     scores = evaluate_table(model, file, drop=drop, reading=how, unknown=unknown)

@@ -20,20 +20,21 @@ def reading_options(function: Function) -> Function:
     for option in (
         click.option("--missing", multiple=True, metavar="TEXT", help="A cell with this text is a missing value."),
         click.option("--decimal", type=KnownName([".", ","]), default=".", help="The decimal sign of a csv file."),
+        click.option("--encoding", metavar="NAME", default="utf-8", help="Of a csv file, such as latin-1 [utf-8]."),
         click.option("--delimiter", metavar="CHARACTER", help="What separates the cells of a csv file [found out]."),
     ):
         function = option(function)
     return function
 
 
-def reading(delimiter: str | None, decimal: str, missing: tuple[str, ...]) -> Any:
+def reading(encoding: str, delimiter: str | None, decimal: str, missing: tuple[str, ...]) -> Any:
     from cmalight.tables.table import Reading
 
     if delimiter is not None:
         delimiter = {"tab": "\t", "\\t": "\t"}.get(delimiter, delimiter)
         if len(delimiter) != 1:
             raise click.BadParameter(f"{delimiter!r} is not one character (or 'tab')", param_hint="--delimiter")
-    return Reading(delimiter=delimiter, decimal=decimal, missing=missing)
+    return Reading(encoding=encoding, delimiter=delimiter, decimal=decimal, missing=missing)
 
 
 def _option(text: str) -> tuple[str, Any]:
@@ -105,6 +106,7 @@ def train(
     impute: Any,
     test_share: float,
     seed: int,
+    encoding: str,
     delimiter: str | None,
     decimal: str,
     missing: tuple[str, ...],
@@ -116,12 +118,13 @@ def train(
     quiet: bool,
     **settings: Any,
 ) -> None:
-    """Train a network on FILE (csv, parquet, npz) or on a DATASET of `cmalight datasets list`.
+    """Train a network on FILE (csv, xlsx, parquet, npz; - is standard
+    input) or on a DATASET of `cmalight datasets list`.
 
     Files are written when the training is over, or stopped with Ctrl-C.
     """
     show_messages(quiet=quiet)
-    how = reading(delimiter, decimal, missing)
+    how = reading(encoding, delimiter, decimal, missing)
     from cmalight.tabular import Outputs, TableChoices, train_on_table
 
     result = train_on_table(

@@ -84,7 +84,15 @@ class CompiledEngine(BlockLoop):
 
     def plain_epoch(self) -> float:
         """An epoch under one of torch's optimizers; gives its mean loss per sample."""
-        done = self._epoch(Observer(unwatched, lambda *_: Answer.GO_ON))
+
+        def factors(count: int) -> Tensor:
+            return factors_ahead(self._optimizer, count, len(self._feed))
+
+        def told(*_: object) -> Answer:
+            arrived(self._optimizer)
+            return Answer.GO_ON
+
+        done = self._epoch(Observer(unwatched, told, factors))
         return float(done.total) / self._feed.samples
 
     def _epoch(self, observer: Observer) -> Progress:
@@ -134,6 +142,18 @@ def factors_of(epoch: Epoch, count: int) -> Tensor:
     if first == middle == last:
         return torch.full((count,), first / now, dtype=torch.float64)
     return torch.tensor([epoch.pace.factor_ahead(number) / now for number in range(count)], dtype=torch.float64)
+
+
+def factors_ahead(optimizer: Optimizer, count: int, batches: int) -> Tensor:
+    """Of the next steps of one of torch's optimizers; one with a schedule has `steps_ahead` and `arrive`."""
+    if not hasattr(optimizer, "steps_ahead"):
+        return torch.ones(count, dtype=torch.float64)
+    return torch.tensor(optimizer.steps_ahead(count, batches), dtype=torch.float64)
+
+
+def arrived(optimizer: Optimizer) -> None:
+    """The steps are taken."""
+    getattr(optimizer, "arrive", lambda: None)()
 
 
 def tell(epoch: Epoch, done: Progress, moved: Tensor, order: Order) -> Answer:

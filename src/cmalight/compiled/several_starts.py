@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cmalight.compiled.blocks import Loss, Progress, Watch, compiled, flat_loss, make_block
-from cmalight.compiled.epochs import factors_of, learning_rates, tell, watch_over
+from cmalight.compiled.epochs import arrived, factors_ahead, factors_of, learning_rates, tell, watch_over
 from cmalight.compiled.evaluation import CompiledObjective, Evaluation
 from cmalight.compiled.layout import CannotCompile, Layout
 from cmalight.compiled.loop import Answer, BlockLoop, Observer
@@ -113,9 +113,18 @@ class ManyStartsEngine(BlockLoop):
             return watch_over(nobody, order, start)._replace(active=torch.tensor(moves))
 
         def factors(count: int) -> Tensor:
-            return torch.ones(count, len(self._starts), dtype=torch.float64)
+            still = torch.ones(count, dtype=torch.float64)
+            pairs = zip(self._starts, moves, strict=True)
+            each = [factors_ahead(one.optimizer, count, len(self._feed)) if live else still for one, live in pairs]
+            return torch.stack(each, dim=1)
 
-        done = self._epoch(Observer(watch, lambda *_: Answer.GO_ON, factors))
+        def told(*_: object) -> Answer:
+            for one, live in zip(self._starts, moves, strict=True):
+                if live:
+                    arrived(one.optimizer)
+            return Answer.GO_ON
+
+        done = self._epoch(Observer(watch, told, factors))
         return [float(total) / self._feed.samples for total in done.total]
 
     def _begun(self) -> Progress:

@@ -24,7 +24,7 @@ Group = dict[str, Any]
 
 @dataclass(frozen=True)
 class StepRule(ABC):
-    """One group's numbers a place; two rules that are equal compile to the same step.
+    """One place per group; two rules that are equal compile to the same step.
 
     penalties: what each group adds to an observed loss, times ‖w‖²
     scales_short_batches: whether a short last batch takes a shorter step
@@ -146,7 +146,7 @@ def register(kind: type[Optimizer], maker: Maker) -> None:
 
 def step_rule(optimizer: Optimizer) -> StepRule:
     """The rule as the optimizer's groups have it now; raises CannotCompile where there is none."""
-    maker = _MAKERS.get(type(optimizer))
+    maker = _of_parts if hasattr(optimizer, "parts") else _MAKERS.get(type(optimizer))
     if maker is None:
         known = ", ".join(kind.__name__ for kind in _MAKERS)
         raise CannotCompile(f"the steps of {type(optimizer).__name__} are not compiled, only those of {known}")
@@ -211,6 +211,17 @@ def _controlled(optimizer: Optimizer) -> StepRule:
     if optimizer.base._optimizer_step_pre_hooks or optimizer.base._optimizer_step_post_hooks:
         raise CannotCompile("the optimizer inside has hooks on its steps")
     return replace(step_rule(optimizer.base), penalties=penalties)
+
+
+def _of_parts(optimizer: Optimizer) -> StepRule:
+    """Of an optimizer around others, which are its `parts`, as a schedule is."""
+    parts = optimizer.parts  # type: ignore[attr-defined]
+    if len(parts) > 1:
+        raise CannotCompile("there are several optimizers side by side")
+    (base,) = parts
+    if base._optimizer_step_pre_hooks or base._optimizer_step_post_hooks:
+        raise CannotCompile("the optimizer inside has hooks on its steps")
+    return step_rule(base)
 
 
 _MAKERS: dict[type[Optimizer], Maker] = {

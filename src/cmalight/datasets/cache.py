@@ -1,4 +1,4 @@
-"""Parsed data on disk: one file a data set, memory-mapped when it is loaded, never trusted without its checksums.
+"""Parsed data on disk: one file per data set, memory-mapped when it is loaded, never trusted without its checksums.
 
 Layout: 8 bytes of magic, the header's length in 8 bytes, the header (JSON), its sha256 in 32 bytes, then the arrays,
 each at a multiple of 64 bytes. The header has the format's version, how and from what the data was parsed, and for

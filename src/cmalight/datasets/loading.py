@@ -51,7 +51,7 @@ def where(entry: Entry) -> str:
 
 
 def cached_path(entry: Entry) -> Path:
-    """One file a data set; a user's own carry their folder's mark, since two may share a name."""
+    """One file per data set; a user's own carry their folder's mark, since two may share a name."""
     mark = f"-{hashlib.sha256(str(entry.folder.resolve()).encode()).hexdigest()[:12]}" if entry.folder else ""
     return cache_folder() / "parsed" / f"{re.sub(r'[^A-Za-z0-9.-]', '_', entry.name)}{mark}.bin"
 

@@ -21,7 +21,7 @@ try:
     from sklearn.model_selection import train_test_split  # type: ignore[import-untyped]
     from sklearn.utils import check_random_state  # type: ignore[import-untyped]
     from sklearn.utils.multiclass import check_classification_targets  # type: ignore[import-untyped]
-    from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data  # type: ignore[import-untyped]
 except ImportError as error:
     raise ImportError('The estimators need scikit-learn 1.6 or newer: pip install "cmalight[sklearn]"') from error
 
@@ -35,6 +35,7 @@ from cmalight.training.fitting import FitResult, fit
 from cmalight.training.history import EpochRecord, History
 from cmalight.training.optimizers import make_optimizer
 from cmalight.training.stopping import Status
+from cmalight.training.weights import SampleWeighted, with_weights
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -43,6 +44,7 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
     """What both estimators share: the network, the training, and the outputs."""
 
     _loss: nn.Module
+    _weighted_loss: nn.Module
     network_: nn.Sequential
     n_iter_: int
     loss_curve_: list[float]
@@ -87,9 +89,14 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.verbose = verbose
 
-    def _train(self, inputs: Any, target: Any, outputs: int, stratify: Any) -> None:
+    def _train(self, inputs: Any, target: Any, outputs: int, *, stratify: Any, sample_weight: Any) -> None:
         """Train the network, a new one or, with warm_start, the one there is, on arrays that were checked."""
         self._check_parameters()
+        self._weighted_loss = self._loss
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, inputs, dtype=np.float64, ensure_non_negative=True)
+            target = with_weights(target, weight).to(_dtype_of(inputs)).numpy()
+            self._weighted_loss = SampleWeighted(self._loss)
         sizes = [inputs.shape[1], *_sizes(self.hidden_layer_sizes), outputs]
         goes_on = self._goes_on()
         if goes_on:
@@ -117,7 +124,7 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         may_stall = isinstance(optimizer, CMALight | CMA)
         return fit(
             self.network_,
-            self._loss,
+            self._weighted_loss,
             batches,
             optimizer=optimizer,
             seed=self._seed,
@@ -140,7 +147,7 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         self.evaluations_ = result.evaluations
         self.n_iter_ += result.epochs
         self.loss_curve_ = self.loss_curve_ + [record.f_tilde for record in result.history]
-        self.loss_ = Objective(self.network_, self._loss, batches)()
+        self.loss_ = Objective(self.network_, self._weighted_loss, batches)()
         if result.status is Status.INTERRUPTED:
             warnings.warn("Training was interrupted; the weights of the last whole epoch are kept.", stacklevel=4)
         if result.optimizer.param_groups[0].get("stall_reported") or result.status is Status.CALLBACK:
@@ -162,7 +169,7 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         if self._made_as != (self.optimizer, self._optimizer_options()):
             return None
         if _fingerprint(batches) != self._data_seen and hasattr(self._optimizer, "restart"):
-            self._optimizer.restart(Objective(self.network_, self._loss, batches))
+            self._optimizer.restart(Objective(self.network_, self._weighted_loss, batches))
         return self._optimizer
 
     def _input_types(self) -> Any:
@@ -242,7 +249,17 @@ class CMALightRegressor(RegressorMixin, _NetworkEstimator):  # type: ignore[misc
 
     _loss = nn.MSELoss()
 
-    def fit(self, X: Any, y: Any) -> CMALightRegressor:  # noqa: N803
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CMALightRegressor:  # noqa: N803
+        """Train the network.
+
+        Args:
+            X: one row per sample.
+            y: the target, or a column for each of several.
+            sample_weight: how much each sample counts, against the mean of all; None lets all count the same.
+
+        Returns:
+            The estimator itself.
+        """
         with _all_or_nothing(self):
             X, y = validate_data(self, X, y, dtype=self._input_types(), multi_output=True, y_numeric=True)  # noqa: N806
             table = y.reshape(len(y), -1).astype(X.dtype)
@@ -250,7 +267,8 @@ class CMALightRegressor(RegressorMixin, _NetworkEstimator):  # type: ignore[misc
             if not self._goes_on():
                 spread = table.std(axis=0)
                 self._target_mean, self._target_scale = table.mean(axis=0), np.where(spread > 0, spread, 1.0)
-            self._train(X, ((table - self._target_mean) / self._target_scale).astype(X.dtype), table.shape[1], None)
+            scaled = ((table - self._target_mean) / self._target_scale).astype(X.dtype)
+            self._train(X, scaled, table.shape[1], stratify=None, sample_weight=sample_weight)
         return self
 
     def predict(self, X: Any) -> Any:  # noqa: N803
@@ -270,7 +288,18 @@ class CMALightClassifier(ClassifierMixin, _NetworkEstimator):  # type: ignore[mi
     _loss = nn.CrossEntropyLoss()
     classes_: Any
 
-    def fit(self, X: Any, y: Any) -> CMALightClassifier:  # noqa: N803
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CMALightClassifier:  # noqa: N803
+        """Train the network.
+
+        Args:
+            X: one row per sample.
+            y: the class of each sample.
+            sample_weight: how much each sample counts, against the mean of all; None lets all count the same.
+                scikit-learn's `compute_sample_weight("balanced", y)` lets all classes weigh the same.
+
+        Returns:
+            The estimator itself.
+        """
         with _all_or_nothing(self):
             X, y = validate_data(self, X, y, dtype=self._input_types())  # noqa: N806
             check_classification_targets(y)
@@ -282,7 +311,7 @@ class CMALightClassifier(ClassifierMixin, _NetworkEstimator):  # type: ignore[mi
             if self._goes_on() and not np.array_equal(classes, self.classes_):
                 raise ValueError(f"warm_start goes on with the classes {self.classes_}, but this fit has {classes}")
             self.classes_ = classes
-            self._train(X, codes, len(classes), codes)
+            self._train(X, codes, len(classes), stratify=codes, sample_weight=sample_weight)
         return self
 
     def predict(self, X: Any) -> Any:  # noqa: N803

@@ -1,11 +1,10 @@
-"""Networks of the test-bed: [L x N], the paper's seven, ResNets and a small Vision Transformer."""
+"""Networks of the test-bed: [L x N], the paper's seven, ResNets."""
 
 from cmalight.models.layered import ACTIVATIONS, FullyConnected, LayeredSpec, layered, parse_size
 from cmalight.models.paper import PAPER_NETWORKS, LargeSpec, paper_network, paper_spec
 from cmalight.models.plain import network_from_dict, network_to_dict, spec_from_dict
 from cmalight.models.resnet import RESNET_DEPTHS, ResNet, ResNetSpec, resnet
 from cmalight.models.spec import NetworkSpec
-from cmalight.models.vision_transformer import VisionTransformer, VisionTransformerSpec, vision_transformer
 
 __all__ = [
     "ACTIVATIONS",
@@ -17,8 +16,6 @@ __all__ = [
     "NetworkSpec",
     "ResNet",
     "ResNetSpec",
-    "VisionTransformer",
-    "VisionTransformerSpec",
     "layered",
     "network_from_dict",
     "network_to_dict",
@@ -27,5 +24,4 @@ __all__ = [
     "parse_size",
     "resnet",
     "spec_from_dict",
-    "vision_transformer",
 ]

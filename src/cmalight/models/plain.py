@@ -12,9 +12,8 @@ from cmalight.models.layered import LayeredSpec
 from cmalight.models.paper import LargeSpec
 from cmalight.models.resnet import ResNetSpec
 from cmalight.models.spec import NetworkSpec, check_choice
-from cmalight.models.vision_transformer import VisionTransformerSpec
 
-_SPECS: tuple[type[NetworkSpec], ...] = (LayeredSpec, LargeSpec, ResNetSpec, VisionTransformerSpec)
+_SPECS: tuple[type[NetworkSpec], ...] = (LayeredSpec, LargeSpec, ResNetSpec)
 _KINDS = {spec.kind: spec for spec in _SPECS}
 
 

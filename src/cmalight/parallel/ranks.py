@@ -34,7 +34,7 @@ class Ranks:
         return self.size == 1
 
     def gather(self, *values: float) -> Rows:
-        """Everybody's values in double precision, a row a rank: the same table everywhere, so the same decision."""
+        """Everybody's values in double precision, one row per rank: the same table everywhere, so the same decision."""
         return self.begin_gather(*values)()
 
     def begin_gather(self, *values: float) -> Callable[[], Rows]:

@@ -38,5 +38,10 @@ class Outcome(Enum):
         self.keeps = keeps
         self.text = text
 
+    @property
+    def accepts(self) -> bool:
+        """Whether the rule was content with the epoch's own end; the report's acceptance rate counts these."""
+        return self in (Outcome.ACCEPTED, Outcome.KEPT, Outcome.GROWN, Outcome.STAGNATED)
+
     def __str__(self) -> str:
         return f"{self.text} (line {self.line})"

@@ -52,7 +52,9 @@ def read_csv(path: Path, reading: Reading) -> Table:
                 written = read_frame(file, path, dtype=dict.fromkeys(booleans, str), columns=booleans, **settings)
             frame = pandas.concat([frame.drop(columns=booleans), written], axis=1)[header]
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text (byte {error.start}); save it as CSV in UTF-8") from error
+        raise DataError(
+            f"{path} is not UTF-8 text (byte {error.start}); save it as CSV in UTF-8, or name its encoding"
+        ) from error
     except csv.Error as error:
         raise DataError(f"{path} cannot be read as CSV ({error}); it may be cut off in a quoted cell") from error
     except pandas.errors.ParserError as error:

@@ -82,6 +82,7 @@ class Reading:
     """How to read a file where its looks are not enough. All but `target` are for csv files.
 
     Args:
+        encoding: of a csv file.
         delimiter: None finds it out: comma, semicolon, tab or bar.
         decimal: the decimal sign of a csv file.
         missing: cells that stand for a missing value, besides those that pandas knows (empty, NA, null, nan, ...).
@@ -89,6 +90,7 @@ class Reading:
         target: in an npz file, the array that is not the features.
     """
 
+    encoding: str = "utf-8"
     delimiter: str | None = None
     decimal: str = "."
     missing: tuple[str, ...] = ()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("cmalight.tabular")
 
-FILE_TYPES = (".csv", ".tsv", ".parquet", ".npz")
+FILE_TYPES = (".csv", ".tsv", ".gz", ".xlsx", ".parquet", ".npz")
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,8 @@ class Prepared:
 def is_file(source: str | Path) -> bool:
     """Whether a word on the command line means a file rather than a data set."""
     path = Path(source)
+    if source == "-":  # standard input
+        return True
     if path.suffix.lower() == ".toml":  # describes a data set of the user's own
         return False
     return isinstance(source, Path) or path.suffix.lower() in FILE_TYPES or len(path.parts) > 1 or path.is_file()

@@ -34,8 +34,19 @@ class Budget:
 
     def share(self) -> float:
         """What is done, from 0 at the start to 1 at the end."""
+        return self.share_at(self.epochs)
+
+    def share_at(self, epochs: float) -> float:
+        """What would be done now if so many epochs were.
+
+        Args:
+            epochs: those before a batch that is to come, say.
+
+        Returns:
+            From 0 to 1.
+        """
         seconds = 0.0 if self._time_limit is None else self._seconds()
-        return share_done(self.epochs, seconds, max_epochs=self.max_epochs, time_limit=self._time_limit)
+        return share_done(epochs, seconds, max_epochs=self.max_epochs, time_limit=self._time_limit)
 
     __call__ = share
 

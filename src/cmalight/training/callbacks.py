@@ -1,4 +1,4 @@
-"""What a user may hang into a run."""
+"""What a user may have called in a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened, an epoch a record."""
+"""What happened, one record per epoch."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class History(Sequence[EpochRecord]):
         )
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row an epoch; metrics become columns of their own."""
+        """One row per epoch; metrics become columns of their own."""
         try:
             import pandas
         except ImportError as error:

@@ -20,6 +20,7 @@ from cmalight.optim.host import EpochOptimizer
 from cmalight.optim.report import EpochReport
 from cmalight.optim.tally import LossSum
 from cmalight.training.feed import to_device
+from cmalight.training.schedules import Scheduled
 from cmalight.training.stopping import StopTraining
 
 
@@ -118,7 +119,7 @@ def watched_figures(report: EpochReport) -> EpochFigures:
 
 def plain_epoch(problem: Problem, optimizer: Optimizer) -> EpochFigures:
     """An epoch under one of torch's optimizers; one that is broken off keeps its weights."""
-    lr, losses, samples = math.nan, LossSum(), 0.0
+    lr, losses, samples = lr_of_epoch(optimizer), LossSum(), 0.0
     with _in_training_mode(optimizer):
         for number, (inputs, target) in enumerate(problem.batches(problem.feed)):
             count = problem.count(target, inputs)
@@ -136,8 +137,6 @@ def plain_epoch(problem: Problem, optimizer: Optimizer) -> EpochFigures:
 
             losses.add(optimizer.step(closure), count)  # type: ignore[arg-type]
             samples += count
-            if number == 0:
-                lr = largest_lr(optimizer)  # as a schedule has set it for this epoch
     if not samples:
         raise ValueError("The data gave no batch; it must give at least one, on every pass")
     return plain_figures(optimizer, lr=lr, f_tilde=losses.value() / samples)
@@ -170,3 +169,10 @@ def plain_figures(optimizer: Optimizer, *, lr: float, f_tilde: float) -> EpochFi
 
 def largest_lr(optimizer: Optimizer) -> float:
     return max((float(group["lr"]) for group in optimizer.param_groups), default=math.nan)
+
+
+def lr_of_epoch(optimizer: Optimizer) -> float:
+    """The largest lr at the start of an epoch, where a schedule may have another than at the end of the last."""
+    if isinstance(optimizer, Scheduled):
+        optimizer.follow()
+    return largest_lr(optimizer)

@@ -17,7 +17,7 @@ from cmalight.compiled.several_starts import ManyStartsEngine
 from cmalight.optim.epoch import Epoch
 from cmalight.optim.host import EpochOptimizer
 from cmalight.training.history import History
-from cmalight.training.loop import EpochFigures, largest_lr, plain_figures, watched_figures
+from cmalight.training.loop import EpochFigures, lr_of_epoch, plain_figures, watched_figures
 from cmalight.training.own_randomness import own_randomness
 from cmalight.training.run import Run
 from cmalight.training.settings import Settings
@@ -165,7 +165,7 @@ class ManyStarts:
         return epoch.__enter__()
 
     def _plain_epoch(self) -> None:
-        lrs = [largest_lr(started.run.optimizer) for started in self._starts]
+        lrs = [lr_of_epoch(started.run.optimizer) for started in self._starts]
         losses = self._engine.plain([started.stop is None for started in self._starts])
         for started, lr, loss in zip(self._starts, lrs, losses, strict=True):
             if started.stop is None:

@@ -99,7 +99,6 @@ def scheduled(
 
 SOLVERS: dict[str, Callable[..., Optimizer]] = {
     "auto": controlled_adam,  # what we recommend to those who do not want to choose (docs/choosing.md)
-    "controlled-adam": controlled_adam,
     "cmalight": CMALight,
     "cmalight-certified": lambda params, **options: CMALight(params, **{"line_search": "certified", **options}),
     "cma": CMA,

@@ -1,4 +1,4 @@
-"""What a run shows while it runs: a bar on a terminal, a line an epoch in a CI log, else nothing."""
+"""What a run shows while it runs: a bar on a terminal, one line per epoch in a CI log, else nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def make_display(progress: bool, *, max_epochs: int | None, time_limit: float | 
 
 
 class Lines(Display):
-    """One line an epoch."""
+    """One line per epoch."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -20,7 +20,7 @@ from cmalight.training.clock import TrainingClock
 from cmalight.training.engine import ChosenEngine
 from cmalight.training.feed import device_of, training_feed, validation_feed
 from cmalight.training.history import EpochRecord, History, HistoryFile
-from cmalight.training.loop import EpochFigures, Problem, largest_lr, plain_epoch, plain_figures, watched_epoch
+from cmalight.training.loop import EpochFigures, Problem, lr_of_epoch, plain_epoch, plain_figures, watched_epoch
 from cmalight.training.measure import measure
 from cmalight.training.objectives import Objectives, eager_objectives
 from cmalight.training.optimizers import make_optimizer, require_parameters_of
@@ -206,7 +206,7 @@ class Run:
             )
         if compiled is None:
             return plain_epoch(self._problem, self.optimizer)
-        lr = largest_lr(self.optimizer)
+        lr = lr_of_epoch(self.optimizer)
         return plain_figures(self.optimizer, lr=lr, f_tilde=compiled.plain_epoch())
 
     def conclude(self, figures: EpochFigures, file: HistoryFile | None) -> Stop | None:

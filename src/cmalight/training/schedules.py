@@ -156,7 +156,32 @@ class Scheduled(Optimizer):
                 "The schedule does not know how long the run is: train with fit, or set optimizer.budget to a function "
                 "that gives the share of the run that is done, from 0 to 1"
             )
-        factor = self.schedule(self.budget())
+        self._set_factor(self.schedule(self.budget()))
+
+    def steps_ahead(self, count: int, batches: int) -> list[float]:
+        """For an engine that takes several steps in one call: lr is the peak until `arrive()`, times these factors.
+
+        Args:
+            count: of the next steps.
+            batches: of an epoch.
+
+        Returns:
+            One factor per step; the clock, where it counts, stands still meanwhile.
+        """
+        self._ahead = [1.0] * count
+        if self.schedule is not None and self.budget is not None:
+            epochs, share_at = getattr(self.budget, "epochs", 0.0), getattr(self.budget, "share_at", None)
+            shares = (self.budget() if share_at is None else share_at(epochs + step / batches) for step in range(count))
+            self._ahead = [self.schedule(share) for share in shares]
+            self._set_factor(1.0)
+        return self._ahead
+
+    def arrive(self) -> None:
+        """The steps ahead are taken: lr is that of the last of them."""
+        if self.schedule is not None:
+            self._set_factor(self._ahead[-1])
+
+    def _set_factor(self, factor: float) -> None:
         for group in self.param_groups:
             group["lr"] = group["initial_lr"] * factor
 

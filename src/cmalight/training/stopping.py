@@ -1,4 +1,4 @@
-"""Why a run ends: one status a rule."""
+"""Why a run ends: one status per rule."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import numpy as np
 from cmalight.bench.analysis.costs import Traces, solution_costs
 from cmalight.bench.analysis.profiles import pairwise_wins, profile_area
 from cmalight.bench.analysis.tables import Column, PartlySolved, Table
+from cmalight.rules.outcome import Outcome
 
 if TYPE_CHECKING:
     import pandas
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
 Costs = Mapping[float, "pandas.DataFrame"]
 PAPER_TAUS = (1e-1, 1e-2, 1e-4)
 UNCONTROLLED = "uncontrolled"
-# The outcomes with which the tentative point stands: line 7, and lines 35 to 39 of the tolerant rule.
-ACCEPTED = ("accepted", "new_best", "tolerated", "stagnated", "certified")
+ACCEPTED = tuple(outcome.name.lower() for outcome in Outcome if outcome.accepts)
 _NO_CONTROL = (UNCONTROLLED, "no_step")
 
 

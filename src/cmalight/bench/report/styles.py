@@ -20,7 +20,6 @@ _USUAL = {
     "cmalight-certified": (_SKY, "solid"),
     "cma": (_VERMILION, "solid"),
     "auto": (_INDIGO, "solid"),
-    "controlled-adam": (_TEAL, "solid"),
     "ig": (_GREY, "dot"),
     "adam": (_GREEN, "dash"),
     "adamw": (_FOREST, "dash"),
@@ -40,7 +39,7 @@ class Style:
 
 
 def styles(solvers: Sequence[str]) -> dict[str, Style]:
-    """A style a solver: no two the same among the first 56, no colour shared while another is unused."""
+    """One style per solver: no two the same among the first 56, no colour shared while another is unused."""
     pairs = [(colour, dash) for dash in _DASHES for colour in _PALETTE]
     taken = {_USUAL[name] for name in solvers if name in _USUAL}
     free = [pair for pair in pairs if pair not in taken]
@@ -64,9 +63,8 @@ OUTCOMES: dict[str, str] = {
     "uncontrolled": "#EEEEEE",
     "no_step": "#FFFFFF",
     "accepted": "#C6DBEF",
-    "new_best": "#9ECAE1",
-    "tolerated": "#C7E9C0",
-    "certified": "#4292C6",
+    "kept": "#C7E9C0",
+    "grown": "#9ECAE1",
     "search_succeeded": "#6BAED6",
     "search_short": "#2171B5",
     UNKNOWN: "#BDBDBD",
@@ -76,7 +74,7 @@ OUTCOMES: dict[str, str] = {
     "small_direction_rejected": "#FC8D59",
     "search_failed_rejected": "#E34A33",
     "search_rejected": "#B30000",
-    "growth_undone": "#FDBB84",
+    "unconfirmed": "#FDBB84",
     "refused": "#EF6548",
     "rejected_early": "#7A0177",
     "diverged": "#000000",

@@ -80,7 +80,7 @@ def default_workers(threads: int) -> int:
 
 @contextmanager
 def _local(workers: int, hear: Report) -> Iterator[Backend]:
-    """A thread a worker; each watches a process of its own, in which the runs train one after the other."""
+    """One thread per worker; each watches a process of its own, in which the runs train one after the other."""
     allow_children()
     executor = ThreadPoolExecutor(workers, thread_name_prefix="cmalight-bench")
     try:

@@ -76,5 +76,5 @@ class Measuring:
         return loss, values.get("accuracy")
 
     def columns(self) -> dict[str, list[Any]]:
-        """A list a column: an epoch has the same place in each."""
+        """One list per column: an epoch has the same place in each."""
         return {name: [row[position] for row in self.rows] for position, name in enumerate(COLUMNS)}

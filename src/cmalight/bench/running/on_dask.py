@@ -75,5 +75,5 @@ class DaskReport:
         try:
             worker: Any = distributed.get_worker()
             worker.log_event(TOPIC, {"told": dataclasses.asdict(told)})
-        except Exception as error:  # news of a run are not worth the run
-            _logger.debug("the news of a run could not be sent: %s", error)
+        except Exception as error:  # how a run gets on is not worth the run
+            _logger.debug("how a run gets on could not be sent: %s", error)

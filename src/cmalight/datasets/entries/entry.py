@@ -69,7 +69,7 @@ class Meaning:
 
 @dataclass(frozen=True)
 class Raw:
-    """What a source reads: rows of features (or NCHW pixels) and a target a row; a test part if the publisher cut one.
+    """What a source reads: rows of features (or NCHW pixels), one target per row, a test part if the publisher cut one.
 
     Regression targets are numbers; class labels count from 0. `meaning` is None where columns have no names.
     """
