@@ -49,7 +49,7 @@ class Settings:
 
     usual: float = math.inf
     growth: float = 2.0
-    tolerance: float = 0.2
+    tolerance: float = 0.15
     theta: float = 0.5
     decay: float = 0.4
     window: int = 200
