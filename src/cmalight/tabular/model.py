@@ -22,6 +22,7 @@ from cmalight.tables.frames import table_from_frame
 from cmalight.tables.recognition import Recognition
 from cmalight.tables.scaling import Array
 from cmalight.tables.table import Column, Reading, Table, listed, number_name
+from cmalight.tabular.export import export_model
 from cmalight.tabular.scores import Scores, scores_of
 from cmalight.training.schema import TEXT, DictOf, ListOf, Maybe, Number, One, Record, Tagged, anything
 
@@ -124,6 +125,18 @@ class TabularModel:
     def table(self, frame: pandas.DataFrame) -> Table:
         """The table of a frame, its columns taken as they were in training."""
         return table_from_frame(frame, Path("the frame"), self.reading(Reading()), "frame")
+
+    def encode(self, rows: Table | pandas.DataFrame) -> npt.NDArray[np.float32]:
+        """What the network takes for each row: what an exported file has to be given."""
+        return self.features.apply(rows if isinstance(rows, Table) else self.table(rows)).astype(np.float32)
+
+    def export(self, path: str | Path) -> None:
+        """Writes a file that other programs run; see `cmalight.tabular.export.export_model`.
+
+        Args:
+            path: ends in .onnx (`pip install "cmalight[onnx]"`) or, for `torch.export.load`, in .pt2.
+        """
+        export_model(self, path)
 
     def predict(
         self, rows: Table | pandas.DataFrame, *, unknown: Unknown = "zeros", keep: Collection[str] = ()
