@@ -50,7 +50,8 @@ EVERYTHING = [
         (["--target", "price", "--seed", "-1"], "-1 is not in the range"),
         (["--target", "price", "--learning-rate", "1"], "No such option"),
         (["--target", "price", "--delimiter", "ab"], "is not one character"),
-        (["--target", "price", "--delimiter", ";"], "Unknown column"),
+        (["--target", "price", "--delimiter", ";"], "only one column was found; is the delimiter ','?"),
+        (["--target", "price", "--target", "age"], "--target is given 2 times"),
     ],
 )
 def test_an_option_that_is_wrong(cmalight, houses, options, complaint):
@@ -147,7 +148,7 @@ def model(cmalight, houses):
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("age,city\n1,Rome\n", "Unknown column in new.csv: 'size'"),
+        ("age,city\n1,Rome\n", "new.csv lacks size, which the model was trained on; it has age, city"),
         ("age,city,size,garden\n1,Rome,2,3\n", "1 columns more than the model: garden"),
         ("age,city,size\nold,Rome,2\n", "row 1 holds 'old'; expected numbers"),
         ("age,city,size\n,Rome,2\n", "missing"),

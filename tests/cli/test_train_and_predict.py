@@ -1,6 +1,7 @@
 """From a file to a network, and from there to predictions."""
 
 import csv
+import datetime
 import io
 import json
 
@@ -9,6 +10,7 @@ import pandas
 import pytest
 import sklearn.datasets
 
+from cmalight.tables.reading import read_table
 from cmalight.tables.splitting import split_rows
 from cmalight.tabular import load_model
 
@@ -210,3 +212,61 @@ def test_a_checkpoint_lets_the_same_command_go_on(cmalight, houses):
     resumed = cmalight("predict", "model.pt", houses).stdout
     cmalight(*table, "--max-epochs", 5, "--save", "straight.pt")
     assert cmalight("predict", "straight.pt", houses).stdout == resumed
+
+
+def test_columns_that_are_not_what_they_seem_are_recognised_said_and_predicted_with(cmalight):
+    start = datetime.date(2023, 11, 5)
+    frame = pandas.DataFrame(
+        {
+            "customer_id": range(500, 560),
+            "when": [str(start + datetime.timedelta(i)) for i in range(60)],
+            "share": [f"{i % 9}.5%" for i in range(60)],
+            "zip": [f"0{150 + i % 3}" for i in range(60)],
+            "note": [f"text {i}" for i in range(60)],
+            "price": [f"${100 + 3 * i}.25" for i in range(60)],
+        }
+    )
+    frame.to_csv(cmalight.folder / "t.csv", index=False)
+    result = cmalight("train", "t.csv", "--target", "price", "--max-epochs", 2, "--save", "model.pt")
+    for line in (
+        "column 'customer_id': left out, an id: a different whole number in every row (as_is takes it as it is)",
+        "column 'when': dates such as 2023-11-05, taken as year, month, day, weekday (as_is takes them as text)",
+        "column 'share': amounts such as 0.5%, taken as numbers (as_is takes them as text)",
+        "column 'zip': codes with leading zeros such as 0150, taken as categories",
+        "column 'note': left out, 60 different texts in 60 rows (as_is takes it as it is)",
+        "column 'price': amounts such as $100.25, taken as numbers (as_is takes them as text)",
+        "features: 5 numeric, 1 categorical, which make 8 inputs",
+    ):
+        assert line in result.stdout.splitlines()
+    assert len(rows_of(cmalight("predict", "model.pt", "t.csv").stdout)) == 60
+    new = frame.head(3).drop(columns=["price", "note", "customer_id"])
+    new.to_csv(cmalight.folder / "new.csv", index=False)
+    assert len(rows_of(cmalight("predict", "model.pt", "new.csv").stdout)) == 3
+    new.assign(when="soon").to_csv(cmalight.folder / "odd.csv", index=False)
+    assert "column 'when', row 1 holds 'soon'" in cmalight.refused("predict", "model.pt", "odd.csv")
+    kept = cmalight("train", "t.csv", "--target", "price", "--as-is", "customer_id", "--max-epochs", 1)
+    assert "column 'customer_id'" not in kept.stdout
+
+
+@pytest.mark.parametrize(("scaling", "warned"), [("robust", False), ("minmax", True), ("standard", True)])
+def test_an_outlier_is_drawn_in_or_named(cmalight, scaling, warned):
+    frame = pandas.DataFrame({"a": np.arange(60.0), "y": np.arange(60.0) % 7 + 0.5})
+    frame.loc[3, "a"] = 1e9
+    frame.to_csv(cmalight.folder / "t.csv", index=False)
+    arguments = ["train", "t.csv", "--target", "y", "--test-share", 0, "--max-epochs", 1, "--save", "m.pt"]
+    result = cmalight(*arguments, "--scaling", scaling)
+    assert ("column 'a' has a value far from all others" in result.stderr) == warned
+    encoded = load_model("m.pt").features.apply(read_table("t.csv"))
+    assert (np.ptp(np.delete(encoded, 3)) > 0.5) == (not warned)
+
+
+def test_a_target_that_no_float_can_square_is_refused(cmalight):
+    frame = pandas.DataFrame({"a": np.arange(30.0), "y": [*np.arange(29.0) / 2, 1e300]})
+    frame.to_csv(cmalight.folder / "t.csv", index=False)
+    assert "column 'y', row 30 is 1e+300; expected finite numbers up to 1e+100" in cmalight.refused(
+        "train", "t.csv", "--target", "y", "--save", "m.pt"
+    )
+
+
+def test_a_file_that_is_not_there_is_not_taken_for_a_data_set(cmalight):
+    assert "there is no file missing.xlsx" in cmalight.refused("train", "missing.xlsx", "--target", "a")

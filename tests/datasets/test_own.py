@@ -85,7 +85,12 @@ def test_two_downloads_of_one_name_never_meet(tmp_path: Path) -> None:
         ('task = "regression"', "", "needs task"),
         ('"regression"', '"regresion"', "did you mean 'regression'"),
         ('"price"', "3", "a column's name"),
-        ('"price"', '"prize"', "no column 'prize'"),
+        (
+            '"price"',
+            '"prize"',
+            r"has no column 'prize'; did you mean 'price'[?] it has id, colour, size, price",
+        ),
+        ('drop = ["id"]', 'separator = ";"', r"shop[.]csv: only one column was found; is the delimiter ','[?]"),
         ('["id"]', '"id"', "a list"),
         ('["id"]', "[0]", "a column's name"),
         ('"shop.csv"', '""', "name the data file"),
@@ -100,7 +105,7 @@ def test_two_downloads_of_one_name_never_meet(tmp_path: Path) -> None:
         ('["id"]', '["price"]', "drop has 'price', which is the target"),
         ('["colour"]', '["price"]', "one_hot has 'price', which is the target"),
         ('["id"]', '["colour"]', "both drop and one_hot have 'colour'"),
-        ('one_hot = ["colour"]', "", "not the table"),
+        ('one_hot = ["colour"]', "", r"shop[.]csv: column 'colour', row 1 holds 'red, dark', which is no number"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, old: str, new: str, message: str) -> None:

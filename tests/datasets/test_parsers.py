@@ -167,7 +167,7 @@ def test_mnist_reads_idx(tmp_path: Path, name: str) -> None:
     [
         (b"1,2,3\n4,5\n", "lacks a value in row 2"),
         (b"1,2,3\n4,5,6,7\n", "not the table"),
-        (b"1,2,x\n", "not the table"),
+        (b"1,2,x\n", "column 2, row 1 holds 'x', which is no number"),
         (b"1,2,inf\n", "finite"),
         (b"", "not the table"),
         ("1,2,3\n".encode("utf-16"), "not the table"),

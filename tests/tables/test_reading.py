@@ -128,7 +128,39 @@ def test_parquet_keeps_its_types(tmp_path):
     assert read_table(path, Reading(as_text=frozenset({"whole"}))).column("whole").values.tolist() == ["1", None]
 
 
-@pytest.mark.parametrize("cells", [[datetime.datetime(2020, 1, 1)], [datetime.date(2020, 1, 1)], [[1, 2]]])
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (datetime.datetime(2020, 1, 31, 7, 30), "2020-01-31 07:30:00"),
+        (datetime.date(2020, 1, 31), "2020-01-31"),
+        (pandas.Timestamp("2020-01-31 07:30", tz="Europe/Rome"), "2020-01-31 07:30:00"),
+    ],
+)
+def test_dates_in_parquet_are_text_as_in_csv(tmp_path, cell, text):
+    pandas.DataFrame({"when": [cell, None]}).to_parquet(tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet").column("when").values.tolist() == [text, None]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_codes_with_leading_zeros_are_text(tmp_path, kind):
+    frame = pandas.DataFrame({"zip": ["0150", "1234"], "year": ["2020", "2021"], "hour": ["07", "11"]})
+    path = tmp_path / f"t.{kind}"
+    if kind == "csv":
+        frame.to_csv(path, index=False)
+        assert read_table(path).column("year").values.tolist() == [2020, 2021]
+    else:
+        frame.to_parquet(path)
+    assert read_table(path).column("zip").values.tolist() == ["0150", "1234"]
+    assert read_table(path).column("hour").values.tolist() == ["07", "11"]
+
+
+def test_a_wrong_delimiter_is_guessed_at_in_the_message(tmp_path):
+    path = write(tmp_path / "t.csv", "a;b\n1;2\n")
+    with pytest.raises(ValueError, match=r"t[.]csv: only one column was found; is the delimiter ';'[?]"):
+        read_table(path, Reading(delimiter=","))
+
+
+@pytest.mark.parametrize("cells", [[[1, 2]], [datetime.timedelta(1)]])
 def test_parquet_columns_that_are_neither_numbers_nor_text_are_refused(tmp_path, cells):
     path = tmp_path / "t.parquet"
     pandas.DataFrame({"odd": cells}).to_parquet(path)

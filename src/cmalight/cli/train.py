@@ -15,6 +15,14 @@ Function = Callable[..., Any]
 A_PATH = click.Path(path_type=Path)
 
 
+def at_most_once(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:
+    """For an option that has one value: click would take the last of several without a word."""
+    if len(given) > 1:
+        name = parameter.opts[0]
+        raise click.UsageError(f"{name} is given {len(given)} times ({', '.join(given)}); give it once", context)
+    return given[0] if given else None
+
+
 def reading_options(function: Function) -> Function:
     """The options on how to read a csv file."""
     for option in (
@@ -50,10 +58,24 @@ def _option(text: str) -> tuple[str, Any]:
 
 @click.command(short_help="Train a network on a table or a data set.")
 @click.argument("source", metavar="FILE|DATASET")
-@click.option("--target", metavar="COLUMN", help="What to predict; in an npz file the name of an array [y].")
+@click.option(
+    "--target",
+    metavar="COLUMN",
+    multiple=True,
+    callback=at_most_once,
+    help="What to predict; in an npz file the name of an array [y].",
+)
 @click.option("--task", type=KnownName(["regression", "classification"]), help="[found out from the target]")
 @click.option("--categorical", multiple=True, metavar="COLUMN", help="Categories, though they look like numbers.")
 @click.option("--drop", multiple=True, metavar="COLUMN", help="Leave this column out.")
+@click.option("--as-is", multiple=True, metavar="COLUMN", help="Take it as it is: no date, amount or id.")
+@click.option(
+    "--scaling",
+    type=KnownName(["robust", "standard", "minmax"]),
+    default="robust",
+    show_default=True,
+    help="Of the numbers among the inputs.",
+)
 @click.option("--impute", type=KnownName(["median"]), help="Fill missing values in rather than refuse them.")
 @click.option("--test-share", type=float, default=0.25, show_default=True, help="The share of rows kept for testing.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of split and weights.")
@@ -103,6 +125,8 @@ def train(
     task: Any,
     categorical: tuple[str, ...],
     drop: tuple[str, ...],
+    as_is: tuple[str, ...],
+    scaling: Any,
     impute: Any,
     test_share: float,
     seed: int,
@@ -129,7 +153,7 @@ def train(
 
     result = train_on_table(
         source,
-        TableChoices(target, task, how, categorical, drop, impute, test_share, seed),
+        TableChoices(target, task, how, categorical, drop, impute, test_share, seed, scaling, as_is),
         outputs=Outputs(save, history, plot),
         optimizer_options=dict(_option(text) for text in options),
         batch_size="auto" if batch_size is None else batch_size,

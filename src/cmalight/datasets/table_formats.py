@@ -6,12 +6,14 @@ which is what makes a checksum of the values possible.
 
 from __future__ import annotations
 
+import csv
+import io
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from cmalight.errors import DataError
 from cmalight.files import refuse_larger
 from cmalight.tables.categories import MOST_CATEGORIES, codes, indicators, ordered
 from cmalight.tables.delimited import read_frame
-from cmalight.tables.table import number_name
+from cmalight.tables.table import no_column, number_name, refuse_uncut
 
 Column = str | int
 _MISSING = ("", "NA", "?", "<null>")
@@ -59,21 +61,46 @@ class Delimited:
 
     def read(self, files: Mapping[str, Path]) -> Raw:
         path = files[self.file]
-        (frame,) = [
-            _frame(stream, path, separator=self.separator, header=self.header, text=self._text(), quoted=self.quoted)
-            for _, stream in members(path, (self.member or self.file,))
-        ]
+        (frame,) = [self._frame(stream, path) for _, stream in members(path, (self.member or self.file,))]
         return self._encoded(frame, path)
+
+    def _frame(self, stream: IO[bytes], path: Path) -> Any:
+        if self.header:
+            self._check_columns(_first_line(stream, self.separator), path)
+        how: dict[str, Any] = {"separator": self.separator, "header": self.header, "quoted": self.quoted}
+        try:
+            return _frame(stream, path, text=self._text(), **how)
+        except DataError:
+            self._name_the_odd_cell(path, how)
+            raise
+
+    def _check_columns(self, names: list[Any], path: Path) -> None:
+        """A name that is not there is a mistake in what describes the table, not in the table."""
+        refuse_uncut(path, names, self.separator)
+        for column in (self.target, *self.one_hot, *self.drop):
+            if names and column not in names:
+                raise DataError(f"{path} {no_column(column, names)}")
+
+    def _name_the_odd_cell(self, path: Path, how: dict[str, Any]) -> None:
+        """Looks again, for a word where a number is needed."""
+        pandas = library("pandas")
+        for _, stream in members(path, (self.member or self.file,)):
+            frame = _frame(stream, path, text=(), dtype="str", **how)
+            for column in frame.columns.difference(self._text(), sort=False):
+                odd = pandas.to_numeric(frame[column], errors="coerce").isna() & frame[column].notna()
+                if odd.any():
+                    row = int(odd.argmax())
+                    raise DataError(
+                        f"{path}: column {column!r}, row {row + 1} holds {frame[column][row]!r}, which is no number; "
+                        "correct it, or name the column in one_hot or drop"
+                    )
 
     def _text(self) -> tuple[Column, ...]:
         """The columns whose values are names, not numbers; what is dropped may be anything."""
         return self.one_hot + self.drop + ((self.target,) if self.labels else ())
 
     def _encoded(self, frame: Any, path: Path) -> Raw:
-        absent = [column for column in (self.target, *self.one_hot, *self.drop) if column not in frame.columns]
-        if absent:
-            known = ", ".join(str(column) for column in list(frame.columns)[:12])
-            raise DataError(f"{path} has no column {absent[0]!r}; it has {known}, ...")
+        self._check_columns(list(frame.columns), path)
         frame = frame.drop(columns=list(self.drop))
         return encoded(
             frame, path, target=self.target, one_hot=self.one_hot, drop_missing=self.drop_missing, labels=self.labels
@@ -237,6 +264,18 @@ def _text(line: bytes, path: Path) -> str:
         return line.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not text in UTF-8 ({error.reason} at byte {error.start} of a line)") from error
+
+
+def _first_line(stream: IO[bytes], separator: str) -> list[str]:
+    """The names in a header, without taking it from the stream; none if it is too long to be looked at."""
+    line, found, _ = cast("io.BufferedReader", stream).peek(_LONGEST_HEADER_LINE).partition(b"\n")
+    if not found:
+        return []
+    try:
+        text = line.decode("utf-8-sig").strip()
+        return [name.strip() for row in csv.reader([text], delimiter=separator, skipinitialspace=True) for name in row]
+    except (UnicodeDecodeError, csv.Error):  # which the reader will say
+        return []
 
 
 def _names(values: Any) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -14,16 +15,25 @@ import numpy as np
 from cmalight.errors import DataError
 from cmalight.files import refuse_larger
 from cmalight.tables.frames import table_from_frame
-from cmalight.tables.table import MOST_COLUMNS, Reading, Table, check_names, refuse_wide
+from cmalight.tables.table import (
+    DELIMITERS,
+    MOST_COLUMNS,
+    Reading,
+    Table,
+    are_codes,
+    check_names,
+    refuse_uncut,
+    refuse_wide,
+)
 
 if TYPE_CHECKING:
     import pandas
 
-DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _SAMPLE = 1 << 16  # characters from which the delimiter is told, at least the first line
 _LONGEST_LINE = 64 * MOST_COLUMNS
 _NUMBER = 8  # bytes of a cell in memory
 _BLOCK = 1 << 20
+_LEADING_ZERO = re.compile(rb"[^0-9.:/+eE-]0[0-9]")
 
 
 def read_csv(path: Path, reading: Reading) -> Table:
@@ -45,12 +55,15 @@ def read_csv(path: Path, reading: Reading) -> Table:
         as_text = [name for name in header if name in reading.as_text]
         with path.open("rb") as file:
             frame = read_frame(file, path, dtype=dict.fromkeys(as_text, str), **settings)
-        # pandas makes True of "true" and "TRUE": text is kept as it was written.
-        booleans = [name for name, dtype in zip(header, frame.dtypes, strict=True) if dtype in (bool, object)]
-        if booleans:
+        # pandas makes True of "true" and "TRUE", and 150 of "0150": text is kept as it was written.
+        kinds = (bool, object, np.int64) if _has_leading_zeros(path) else (bool, object)
+        doubtful = [name for name, dtype in zip(header, frame.dtypes, strict=True) if dtype in kinds]
+        if doubtful:
             with path.open("rb") as file:
-                written = read_frame(file, path, dtype=dict.fromkeys(booleans, str), columns=booleans, **settings)
-            frame = pandas.concat([frame.drop(columns=booleans), written], axis=1)[header]
+                written = read_frame(file, path, dtype=dict.fromkeys(doubtful, str), columns=doubtful, **settings)
+            whole = [n for n in doubtful if frame[n].dtype == np.int64 and not are_codes(written[n].dropna().tolist())]
+            written = written.drop(columns=whole)
+            frame = pandas.concat([frame.drop(columns=written.columns), written], axis=1)[header]
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path} is not UTF-8 text (byte {error.start}); save it as CSV in UTF-8, or name its encoding"
@@ -120,6 +133,17 @@ def read_frame(
     return frame
 
 
+def _has_leading_zeros(path: Path) -> bool:
+    """Whether any cell may begin with a zero and another digit, as zip codes do."""
+    before = b"\n"
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            if _LEADING_ZERO.search(before + block):
+                return True
+            before = block[-2:]
+    return False
+
+
 class _Measured(io.RawIOBase):
     """A stream that stops where its cells, as numbers, would take more memory than the limit."""
 
@@ -181,6 +205,7 @@ def _checked_header(path: Path, delimiter: str) -> list[str]:
         rows = ((reader.line_num, row) for row in reader if row)
         _, cells = next(rows, (0, []))
         header = [cell.strip() for cell in cells]
+        refuse_uncut(path, header, delimiter)
         check_names(path, header)
         for line, row in rows:
             if len(row) != len(header):

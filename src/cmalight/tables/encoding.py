@@ -23,11 +23,14 @@ from cmalight.tables.scaling import (
     scaling_from_dict,
 )
 from cmalight.tables.splitting import Rows
-from cmalight.tables.table import Column, Table, listed, number_name
+from cmalight.tables.table import Column, Table, are_codes, is_number_like, listed, number_name
 
 Task = Literal["regression", "classification"]
 
 _MOST_CLASSES = 1000
+_LARGEST = 1e100  # squares and sums of such numbers are still numbers
+_LARGEST_INPUT = 1e30  # fits the network's floats
+_FAR = 1000
 _FEW_VALUES = 10  # whole numbers with no more different values than this may be classes
 
 
@@ -46,13 +49,13 @@ class NumericFeature:
         column = table.column(self.name)
         if not column.is_numeric and not column.missing.all():
             # The first cell that is no number; else a number that could not be read, such as 1,5.
-            row = min(np.flatnonzero(~column.missing).tolist(), key=lambda r: _is_number_like(str(column.values[r])))
+            row = min(np.flatnonzero(~column.missing).tolist(), key=lambda r: is_number_like(str(column.values[r])))
             raise DataError(
                 f"{table.source}: column {self.name!r}, row {row + 1} holds {column.values[row]!r}; "
                 "expected numbers, as in the training data"
             )
         values = column.values.astype(np.float64)
-        _refuse_infinite(table, column)
+        _refuse_large(table, column)
         if self.fill is None:
             _refuse_missing(table, column)
             return values[:, None]
@@ -154,8 +157,19 @@ class FeatureEncoding:
         for name in self.names:
             table.column(name)  # one that is not there is an error
         refuse_larger(f"{table.source} as {self.width} inputs", table.rows * self.width * 8, error=DataError)
-        numbers = _joined([feature.apply(table) for feature in self.numeric], table.rows)
-        return _joined([self.scaling.apply(numbers), *(f.apply(table) for f in self.categorical)], table.rows)
+        numbers = self._numbers(table)
+        scaled = np.clip(self.scaling.apply(numbers), -_LARGEST_INPUT, _LARGEST_INPUT)
+        return _joined([scaled, *(f.apply(table) for f in self.categorical)], table.rows)
+
+    def _numbers(self, table: Table) -> Array:
+        return _joined([feature.apply(table) for feature in self.numeric], table.rows)
+
+    def outlying(self, table: Table) -> list[str]:
+        """The columns of numbers with a value that is a thousand times as far from the median as the quartiles are."""
+        numbers = self._numbers(table)
+        first, middle, third = np.quantile(numbers, (0.25, 0.5, 0.75), axis=0)
+        far = np.abs(numbers - middle).max(axis=0) > _FAR * (third - first)
+        return [feature.name for feature, is_far in zip(self.numeric, far & (third > first), strict=True) if is_far]
 
     def unknown(self, table: Table) -> dict[str, list[str]]:
         """By column, the categories in `table` that the training rows did not have."""
@@ -188,7 +202,7 @@ def _check_feature(table: Table, column: Column, training: Rows, *, impute: bool
     if not impute:
         _refuse_missing(table, column)
     if column.is_numeric:
-        _refuse_infinite(table, column)
+        _refuse_large(table, column)
         return
     cells = [cell for cell in column.values if cell is not None]
     if column.name not in categorical:
@@ -202,8 +216,10 @@ def _check_feature(table: Table, column: Column, training: Rows, *, impute: bool
 
 
 def _refuse_numbers_among_text(where: str, column: Column, cells: list[str]) -> None:
-    odd = next((cell for cell in cells if not _is_number_like(cell)), None)
-    numbers = sum(_is_number_like(cell) for cell in cells)
+    if are_codes(cells):
+        return
+    odd = next((cell for cell in cells if not is_number_like(cell)), None)
+    numbers = sum(is_number_like(cell) for cell in cells)
     if odd is None:
         raise DataError(
             f"{where} holds numbers that cannot be read, such as {_unreadable(cells)!r}; write 1234.5, "
@@ -219,7 +235,7 @@ def _refuse_numbers_among_text(where: str, column: Column, cells: list[str]) -> 
 
 def _refuse_unreadable_numbers(source: str, target: Column) -> None:
     cells = [str(cell) for cell in target.values]
-    if 2 * sum(_is_number_like(cell) for cell in cells) >= len(cells):
+    if not are_codes(cells) and 2 * sum(is_number_like(cell) for cell in cells) >= len(cells):
         odd = _unreadable(cells)
         raise DataError(
             f"{source}: target {target.name!r} holds numbers, but row {cells.index(odd) + 1} holds {odd!r}; write "
@@ -229,16 +245,8 @@ def _refuse_unreadable_numbers(source: str, target: Column) -> None:
 
 def _unreadable(cells: list[str]) -> str:
     """The first cell that is not written as a number, if all were; else the first that is written in another way."""
-    odd = [cell for cell in cells if not _is_number_like(cell)] or [cell for cell in cells if "," in cell]
+    odd = [cell for cell in cells if not is_number_like(cell)] or [cell for cell in cells if "," in cell]
     return (odd or cells)[0]
-
-
-def _is_number_like(text: str) -> bool:
-    try:
-        float(text.replace(",", ""))
-    except ValueError:
-        return False
-    return True
 
 
 def _refuse_missing(table: Table, column: Column) -> None:
@@ -251,12 +259,15 @@ def _refuse_missing(table: Table, column: Column) -> None:
         )
 
 
-def _refuse_infinite(table: Table, column: Column) -> None:
-    infinite = np.isinf(column.values.astype(np.float64))
-    if infinite.any():
-        row = int(infinite.argmax()) + 1
+def _refuse_large(table: Table, column: Column) -> None:
+    values = column.values.astype(np.float64)
+    large = np.abs(values) > _LARGEST
+    if large.any():
+        row = int(large.argmax())
+        found = "infinite" if np.isinf(values[row]) else f"{values[row]:g}"
         raise DataError(
-            f"{table.source}: column {column.name!r}, row {row} is infinite; expected finite numbers, correct the cell"
+            f"{table.source}: column {column.name!r}, row {row + 1} is {found}; "
+            f"expected finite numbers up to {_LARGEST:g}, correct the cell, or give the column in other units"
         )
 
 
@@ -288,7 +299,7 @@ class NumberTarget:
                 f"{table.source}: target {name!r} holds text such as {column.values[0]!r}; regression expects numbers "
                 "(classification takes text)"
             )
-        _refuse_infinite(table, column)
+        _refuse_large(table, column)
         values = column.values[training]
         if np.unique(values).size < 2:
             raise DataError(

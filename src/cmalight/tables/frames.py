@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,14 +48,17 @@ def _column(path: Path, name: str, series: pandas.Series[Any], reading: Reading)
     """Numbers as float64; booleans, text and what is named in `as_text` as text."""
     from pandas.api import types
 
-    if types.is_complex_dtype(series.dtype) or types.is_datetime64_any_dtype(series.dtype):
+    if types.is_complex_dtype(series.dtype):
         raise DataError(f"{path}: column {name!r} holds {series.dtype}; make numbers or text of it, or leave it out")
+    if types.is_datetime64_any_dtype(series.dtype):
+        series = series.dt.strftime("%Y-%m-%d %H:%M:%S")  # which is recognised as a date again
     if types.is_numeric_dtype(series.dtype) and not types.is_bool_dtype(series.dtype):
         numbers = series.to_numpy(dtype=np.float64, na_value=np.nan)
         return Column(name, _texts(numbers) if name in reading.as_text else numbers)
     cells = _cells(series)
     if any(isinstance(cell, Decimal) for cell in cells):
         return Column(name, np.array([np.nan if cell is None else float(cell) for cell in cells]))
+    cells = [cell.isoformat() if type(cell) is date else cell for cell in cells]
     for cell in cells:
         if not isinstance(cell, str | bool | int | float | None):
             raise DataError(

@@ -45,9 +45,8 @@ def read_table(path: str | Path, reading: Reading | None = None) -> Table:
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}{_nearest_file(path)}")
     if file_type(path) not in READERS:
-        raise DataError(
-            f"{path} is of unknown type {file_type(path)!r}; expected a file ending in {', '.join(READERS)}"
-        )
+        kinds = ", ".join(READERS)
+        raise DataError(f"{path} is of unknown type {file_type(path)!r}; save it as one that ends in {kinds}")
     if path.is_file() and path.stat().st_size == 0:
         raise DataError(f"{path} is empty; expected a table with named columns")
     path.open("rb").close()  # a file that may not be read is no file of the wrong type

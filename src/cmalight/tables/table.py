@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,8 @@ import numpy.typing as npt
 from cmalight.errors import DataError, unknown_name
 
 MOST_COLUMNS = 100_000
+DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+_DIGITS = re.compile(r"\d+")
 _LISTED = 8  # names that a message lists at most
 
 
@@ -127,10 +130,30 @@ def check_names(source: object, names: Sequence[str]) -> None:
         seen.add(name)
 
 
+def refuse_uncut(source: object, names: Sequence[object], separator: str) -> None:
+    """Refuses a single column whose name holds another delimiter: the file was cut at the wrong character.
+
+    Raises:
+        DataError: it looks like that.
+    """
+    if len(names) == 1:
+        other = next((d for d in DELIMITERS if d != separator and d in str(names[0])), None)
+        if other is not None:
+            line = str(names[0])[:80]
+            raise DataError(f"{source}: only one column was found; is the delimiter {other!r}? The first is {line!r}")
+
+
 def refuse_wide(source: object, columns: int) -> None:
     """Refuses a table of more than `MOST_COLUMNS` columns."""
     if columns > MOST_COLUMNS:
         raise DataError(f"{source} has {columns} columns; the most that are read are {MOST_COLUMNS}")
+
+
+def no_column(name: object, names: Sequence[object]) -> str:
+    """`has no column 'x'; ...`, with the nearest of those that there are."""
+    nearest = difflib.get_close_matches(str(name), [str(one) for one in names[:1000]], n=1)
+    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+    return f"has no column {name!r}; {hint}it has {listed([str(one) for one in names])}"
 
 
 def unknown_column(source: str, name: str, names: Sequence[str]) -> DataError:
@@ -150,6 +173,16 @@ def listed(names: Collection[str]) -> str:
 def number_name(number: float) -> str:
     """A number as a category or class: 3 rather than 3.0."""
     return str(int(number)) if float(number).is_integer() else repr(float(number))
+
+
+def is_number_like(text: str) -> bool:
+    """Whether it is written as a number, with commas anywhere."""
+    return _is_number(text.replace(",", ""))
+
+
+def are_codes(cells: Collection[str]) -> bool:
+    """Digits with leading zeros, such as zip codes: names, not numbers."""
+    return any(cell[0] == "0" and len(cell) > 1 for cell in cells) and all(_DIGITS.fullmatch(cell) for cell in cells)
 
 
 def object_array(cells: Iterable[str | None]) -> npt.NDArray[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from cmalight.tables.encoding import (
     detect_task,
 )
 from cmalight.tables.reading import read_table
+from cmalight.tables.recognition import Recognition, recognise
 from cmalight.tables.scaling import SCALING_KINDS, MinMax, ScalingKind
 from cmalight.tables.splitting import Rows, split_rows
 from cmalight.tables.table import Reading, Table, listed
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
     from cmalight.datasets import DataSplit
 
 logger = logging.getLogger("cmalight.tabular")
-
-FILE_TYPES = (".csv", ".tsv", ".gz", ".xlsx", ".parquet", ".npz")
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,12 @@ class TableChoices:
         task: "regression" or "classification"; None looks at the target.
         categorical: columns of categories that look like numbers.
         drop: columns to leave out.
-        scaling: of the numbers among the inputs: "minmax", "standard" or "robust".
         impute: "median" fills missing numbers with the median, missing text with the most frequent category.
         test_share: the share of the rows that is kept for testing.
         seed: which rows those are.
+        scaling: of the numbers among the inputs: "robust" by median and quartiles, with outliers drawn in, "standard"
+            by mean and standard deviation, "minmax" to [0, 1].
+        as_is: columns that are taken as they are, though they look like dates, amounts or ids.
     """
 
     target: str | None = None
@@ -60,7 +62,8 @@ class TableChoices:
     impute: Literal["median"] | None = None
     test_share: float = 0.25
     seed: int = 0
-    scaling: ScalingKind = "minmax"
+    scaling: ScalingKind = "robust"
+    as_is: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.test_share < 1:
@@ -86,6 +89,7 @@ class Prepared:
     features: FeatureEncoding
     target: Target
     ignored: tuple[str, ...] = ()
+    recognition: Recognition = Recognition()  # noqa: RUF009 - it is frozen
 
 
 def is_file(source: str | Path) -> bool:
@@ -95,7 +99,8 @@ def is_file(source: str | Path) -> bool:
         return True
     if path.suffix.lower() == ".toml":  # describes a data set of the user's own
         return False
-    return isinstance(source, Path) or path.suffix.lower() in FILE_TYPES or len(path.parts) > 1 or path.is_file()
+    looks_like_one = re.fullmatch(r"[^:]+\.[A-Za-z][A-Za-z0-9]*", path.name) is not None
+    return isinstance(source, Path) or looks_like_one or len(path.parts) > 1 or path.is_file()
 
 
 def prepare(source: str | Path | Table, choices: TableChoices) -> Prepared:
@@ -108,13 +113,18 @@ def prepare(source: str | Path | Table, choices: TableChoices) -> Prepared:
         raise ValueError(
             f"{table.source}: which column is to be predicted? name the target, one of {listed(table.names)}"
         )
-    column = complete_target(table, name)
+    for named in (name, *choices.categorical, *choices.as_is):
+        table.column(named)
     if name in choices.drop:
         raise ValueError(f"{table.source}: column {name!r} is the target and to be dropped at once; choose one")
-    for categorical in choices.categorical:
-        table.column(categorical)
     table = table.without(choices.drop)
     logger.info("data: %s, %s rows, %s columns, %s", table.source, table.rows, len(table.columns), table.layout)
+    as_is = {*choices.categorical, *choices.as_is}
+    recognition = recognise(table, target=name, as_is=as_is, decimal=choices.reading.decimal)
+    for note in recognition.notes:
+        logger.info("%s", note)
+    table = recognition.apply(table)
+    column = complete_target(table, name)
     task, why = (choices.task, "as asked for") if choices.task else detect_task(table.source, column)
     labels = column.values if task == "classification" else None
     training, test = split_rows(table.rows, choices.test_share, choices.seed, labels, source=table.source)
@@ -126,11 +136,15 @@ def prepare(source: str | Path | Table, choices: TableChoices) -> Prepared:
         categorical=choices.categorical,
         scaling=choices.scaling,
     )
+    if choices.scaling != "robust":
+        for outlying in features.outlying(table.take(training)):
+            logger.warning("column %r has a value far from all others; scaling 'robust' draws it in", outlying)
     for feature, categories in features.unknown(table.take(test)).items():
         logger.info("column %r: only test rows have %s, which count as none", feature, listed(categories))
     pairs = [_encoded(table.take(rows), features, target) for rows in (training, test)]
     tested = pairs[1] if len(test) else None
-    return _announced(Prepared(table.source, pairs[0], tested, features, target, choices.drop), why)
+    ignored = (*choices.drop, *recognition.left_out)
+    return _announced(Prepared(table.source, pairs[0], tested, features, target, ignored, recognition), why)
 
 
 def _encoded(part: Table, features: FeatureEncoding, target: Target) -> Pair:
@@ -159,6 +173,8 @@ def _prepare_dataset(name: str, choices: TableChoices) -> Prepared:
         "categorical": choices.categorical,
         "impute": choices.impute,
         "missing": choices.reading.missing,
+        "as_is": choices.as_is,
+        "scaling": choices.scaling != TableChoices.scaling,
     }
     for option, given in file_options.items():
         if given:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -18,8 +19,10 @@ from cmalight.models import network_from_dict, network_to_dict
 from cmalight.sealed import DamagedError, SealError, VersionError, seal, unseal
 from cmalight.tables.encoding import ClassTarget, FeatureEncoding, Target, complete_target, target_from_dict
 from cmalight.tables.frames import table_from_frame
+from cmalight.tables.recognition import Recognition
 from cmalight.tables.scaling import Array
 from cmalight.tables.table import Column, Reading, Table, listed, number_name
+from cmalight.tabular.export import export_model
 from cmalight.tabular.scores import Scores, scores_of
 from cmalight.training.schema import TEXT, DictOf, ListOf, Maybe, Number, One, Record, Tagged, anything
 
@@ -94,6 +97,7 @@ class TabularModel:
         ignored: columns that were left out of the training and may be there again.
         missing: cells that stood for a missing value in the training data.
         guess: the mean of the target, or the share of each class, in the training rows.
+        recognition: the columns that were converted before they were encoded.
     """
 
     network: nn.Module
@@ -102,16 +106,37 @@ class TabularModel:
     ignored: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     guess: tuple[float, ...] = ()
+    recognition: Recognition = Recognition()  # noqa: RUF009 - it is frozen
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns that a table needs."""
+        converted = [one for one in self.recognition.columns if one.name != self.target.name]
+        made = {name for one in converted for name in one.names}
+        return (*(name for name in self.features.names if name not in made), *(one.name for one in converted))
 
     def reading(self, reading: Reading) -> Reading:
         """How a file has to be read so that its cells mean what they meant in the training data."""
-        as_text = frozenset(feature.name for feature in self.features.categorical)
+        converted = (one.name for one in self.recognition.columns)
+        as_text = frozenset((*(feature.name for feature in self.features.categorical), *converted))
         missing = (*reading.missing, *self.missing)
         return replace(reading, as_text=as_text, missing=missing, target=self.target.name)
 
     def table(self, frame: pandas.DataFrame) -> Table:
         """The table of a frame, its columns taken as they were in training."""
         return table_from_frame(frame, Path("the frame"), self.reading(Reading()), "frame")
+
+    def encode(self, rows: Table | pandas.DataFrame) -> npt.NDArray[np.float32]:
+        """What the network takes for each row: what an exported file has to be given."""
+        return self.features.apply(rows if isinstance(rows, Table) else self.table(rows)).astype(np.float32)
+
+    def export(self, path: str | Path) -> None:
+        """Writes a file that other programs run; see `cmalight.tabular.export.export_model`.
+
+        Args:
+            path: ends in .onnx (`pip install "cmalight[onnx]"`) or, for `torch.export.load`, in .pt2.
+        """
+        export_model(self, path)
 
     def predict(
         self, rows: Table | pandas.DataFrame, *, unknown: Unknown = "zeros", keep: Collection[str] = ()
@@ -144,7 +169,8 @@ class TabularModel:
             DataError: as `predict`; or the target is not there, is missing in a row, or is a class of no training row.
         """
         table = rows if isinstance(rows, Table) else self.table(rows)
-        column = complete_target(table, self.target.name)
+        known = self._converted(table)
+        column = complete_target(known, self.target.name)
         if isinstance(self.target, ClassTarget):
             found = {number_name(label) if column.is_numeric else label for label in column.values.tolist()}
             if strange := sorted(found - set(self.target.classes)):
@@ -158,12 +184,17 @@ class TabularModel:
                 "expected numbers, as in the training data"
             )
         outputs = self._outputs_for(table, unknown, keep)
-        return scores_of(self.target, self.guess, outputs, self.target.encode(table))
+        return scores_of(self.target, self.guess, outputs, self.target.encode(known))
 
     def _outputs_for(self, table: Table, unknown: Unknown, keep: Collection[str]) -> Array:
         self._check_columns(table, keep)
+        table = self._converted(table)
         self._check_categories(table, unknown)
         return self.outputs(self.features.apply(table))
+
+    def _converted(self, table: Table) -> Table:
+        """With the columns, as far as they are there, converted as in training."""
+        return Recognition(tuple(one for one in self.recognition.columns if one.name in table)).apply(table)
 
     @torch.no_grad()
     def outputs(self, encoded: Any) -> Array:
@@ -174,18 +205,23 @@ class TabularModel:
         return np.asarray(torch.cat(parts).double().numpy())
 
     def _check_columns(self, table: Table, keep: Collection[str]) -> None:
-        known = {*self.features.names, *self.ignored, self.target.name, *keep}
+        lacking = [name for name in self.columns if name not in table]
+        if lacking:
+            nearest = difflib.get_close_matches(lacking[0], table.names[:1000], n=1)
+            hint = f" (is it {nearest[0]!r}?)" if nearest else ""
+            raise DataError(
+                f"{table.source} lacks {listed(lacking)}{hint}, which the model was trained on; "
+                f"it has {listed(table.names)}"
+            )
+        known = {*self.columns, *self.ignored, self.target.name, *keep}
         more = [name for name in table.names if name not in known]
         if more:
             raise ValueError(
                 f"{table.source} has {len(more)} columns more than the model: {listed(more)}; "
-                f"it was trained on {listed(self.features.names)}; leave the others out (drop), or hand them on (keep)"
+                f"it was trained on {listed(self.columns)}; leave the others out (drop), or hand them on (keep)"
             )
 
     def _check_categories(self, table: Table, unknown: Unknown) -> None:
-        present = table.only([name for name in self.features.names if name in table.names])
-        if len(present.columns) < len(self.features.names):
-            return  # the encoding says which column is missing
         for name, categories in self.features.unknown(table).items():
             found = f"{table.source}: column {name!r} holds categories that the training rows did not have: "
             if unknown == "refuse":
@@ -203,6 +239,7 @@ def model_to_bytes(model: TabularModel) -> bytes:
         "ignored": list(model.ignored),
         "missing": list(model.missing),
         "guess": list(model.guess),
+        "recognised": model.recognition.to_list(),
     }
     return seal(content, kind=KIND, version=VERSION)
 
@@ -269,6 +306,15 @@ _MODEL = Record(
         "ignored": ListOf(TEXT),
         "missing": ListOf(TEXT),
         "guess": ListOf(Number()),
+        "recognised": ListOf(
+            Tagged(
+                "kind",
+                {
+                    "dates": Record({"kind": TEXT, "name": TEXT, "format": TEXT, "parts": ListOf(TEXT)}),
+                    "amounts": Record({"kind": TEXT, "name": TEXT, "sign": TEXT, "decimal": TEXT}),
+                },
+            )
+        ),
     }
 )
 
@@ -290,7 +336,9 @@ def _model_from(plain: dict[str, Any]) -> TabularModel:
     guess = tuple(float(share) for share in plain["guess"])
     if len(guess) != target.outputs:
         raise ValueError("the guess does not fit the target")
-    return TabularModel(network, features, target, tuple(plain["ignored"]), tuple(plain["missing"]), guess)
+    recognition = Recognition.from_list(plain["recognised"])
+    ignored, missing = tuple(plain["ignored"]), tuple(plain["missing"])
+    return TabularModel(network, features, target, ignored, missing, guess, recognition)
 
 
 def _check_encoding(features: FeatureEncoding, target: Target) -> None:

@@ -162,7 +162,13 @@ def train_on_table(
         raise ValueError(f"no epoch was finished ({result.reason}); give it more time")
     guess = guess_of(prepared.target, prepared.training[1])
     model = TabularModel(
-        network.cpu(), prepared.features, prepared.target, prepared.ignored, choices.reading.missing, guess
+        network.cpu(),
+        prepared.features,
+        prepared.target,
+        ignored=prepared.ignored,
+        missing=choices.reading.missing,
+        guess=guess,
+        recognition=prepared.recognition,
     )
     scores = None
     if prepared.test is not None:
