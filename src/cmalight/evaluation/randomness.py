@@ -25,12 +25,14 @@ class Source:
     Attributes:
         name: where it was found, the same in every process that builds the same objects.
         get: gives its state as plain data.
-        put: sets the state.
+        put: sets the state; of one from a file `check` has to be asked first.
+        check: raises ValueError for a state that `put` would take, and should not.
     """
 
     name: str
     get: Callable[[], Any]
     put: Callable[[Any], object]
+    check: Callable[[Any], object] = lambda _: None
 
 
 @dataclass(frozen=True)
@@ -120,17 +122,20 @@ def _source_or_none(path: str, thing: Any) -> tuple[object, Source] | None:
 
 
 def _of_bits(name: str, bits: Any) -> Source:
-    def put(state: Any) -> None:
-        bits.state = _arrays(_checked(state, _plain(bits.state)))
+    def get() -> Any:
+        return _plain(bits.state)
 
-    return Source(name, lambda: _plain(bits.state), put)
+    def put(state: Any) -> None:
+        bits.state = _arrays(state)
+
+    return Source(name, get, put, lambda state: _check(state, get()))
 
 
 def _of_legacy_numpy(name: str, generator: Any) -> Source:
     def get() -> Any:
         return _plain(generator.get_state(legacy=False))
 
-    return Source(name, get, lambda state: generator.set_state(_arrays(_checked(state, get()))))
+    return Source(name, get, lambda state: generator.set_state(_arrays(state)), lambda state: _check(state, get()))
 
 
 def _plain(state: Any) -> Any:
@@ -146,21 +151,22 @@ def _arrays(state: Any) -> Any:
     return sys.modules["numpy"].array(state, dtype="uint64") if isinstance(state, list) else state
 
 
-def _checked(state: Any, own: Any, key: str = "state") -> Any:
-    """NumPy takes any numbers, and then reads beyond its memory; what comes from a file is looked at first."""
+def _check(state: Any, own: Any, key: str = "state") -> None:
+    """NumPy takes any numbers, and then reads beyond its memory."""
     if isinstance(own, dict):
         if not isinstance(state, dict) or state.keys() != own.keys():
             raise ValueError(f"the {key} of a NumPy generator has the keys {sorted(own)}")
-        return {name: _checked(state[name], own[name], name) for name in own}
-    if isinstance(own, list):
+        for name in own:
+            _check(state[name], own[name], name)
+    elif isinstance(own, list):
         if not isinstance(state, list) or len(state) != len(own):
             raise ValueError(f"the {key} of a NumPy generator is {len(own)} numbers")
-        return [_checked(one, other, key) for one, other in zip(state, own, strict=True)]
-    if type(state) is not type(own) or (isinstance(own, str) and state != own):
+        for one, other in zip(state, own, strict=True):
+            _check(one, other, key)
+    elif type(state) is not type(own) or (isinstance(own, str) and state != own):
         raise ValueError(f"the {key} of a NumPy generator is {own!r} or the like")
-    if isinstance(own, int) and not 0 <= state < _LIMITS.get(key, 1 << 128):
+    elif isinstance(own, int) and not 0 <= state < _LIMITS.get(key, 1 << 128):
         raise ValueError(f"the {key} of a NumPy generator is too large or negative")
-    return state
 
 
 @functools.lru_cache(maxsize=4096)

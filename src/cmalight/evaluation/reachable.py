@@ -26,6 +26,7 @@ _CLOSED = frozenset(
 _OF_OTHERS = _CLOSED | {"torch", "torchvision", "torchaudio", "cmalight", "accelerate"}
 _CLOSED_PARTS_OF_TORCH = ("torch._dynamo", "torch._inductor", "torch.fx", "torch.distributed", "torch._C")
 _LEAVES = (str, bytes, bytearray, int, float, complex, type(None), Tensor, torch.dtype, torch.device, torch.Size)
+_QUICKLY_PASSED = frozenset((str, int, float, bool, type(None)))
 
 Part = tuple[str, Any]
 
@@ -90,16 +91,19 @@ def _of_sequence(path: str, thing: Any) -> Iterator[Part]:
 
 def _of_module(path: str, thing: nn.Module) -> Iterator[Part]:
     for name, value in tuple(vars(thing).items()):
+        if type(value) in _QUICKLY_PASSED or (isinstance(value, dict) and not value):
+            continue
         if name == "_modules":
             yield from ((f"{path}.{child}", module) for child, module in value.items())
-        elif name not in ("_parameters", "_buffers") and not (isinstance(value, dict) and not value):
+        elif name not in ("_parameters", "_buffers"):
             yield f"{path}.{name}", value
     yield from _own_class(path, thing)
 
 
 def _of_object(path: str, thing: Any) -> Iterator[Part]:
     for name, value in tuple(getattr(thing, "__dict__", {}).items()):
-        yield f"{path}.{name}", value
+        if type(value) not in _QUICKLY_PASSED:
+            yield f"{path}.{name}", value
     for kind in type(thing).__mro__:
         slots = kind.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:

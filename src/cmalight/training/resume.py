@@ -135,6 +135,7 @@ class RunCheckpoints:
             import numpy as np  # noqa: F401 - its generator is a source only where it is imported
         here = {source.name: source for source in self._sources()}
         for name in here.keys() & saved.keys():
+            here[name].check(saved[name])
             here[name].put(saved[name])
         if different := here.keys() ^ saved.keys():
             logger.warning(
