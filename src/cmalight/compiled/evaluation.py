@@ -15,6 +15,7 @@ from cmalight.compiled.pace import Pace
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.merging import samples_in_one
 from cmalight.evaluation.objective import Objective
+from cmalight.evaluation.randomness import Source
 
 
 class Evaluation:
@@ -67,7 +68,7 @@ class CompiledObjective(Objective):
         self._evaluation = evaluation
         self._layout = layout
 
-    def _pass(self) -> float:
+    def _pass(self, _generators: tuple[Source, ...]) -> float:
         if not self._may_merge():
             total, self.samples = self._own_sums((batch, True) for batch in self.loader)
             return total / self.samples

@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader
 from cmalight.evaluation.counting import sample_count
 from cmalight.evaluation.merging import is_pair_of_tensors, looks_across_the_batch, merged
 from cmalight.evaluation.norms import accumulation_dtype
-from cmalight.evaluation.sample import Sample, chosen_batches, seed_global_generators
+from cmalight.evaluation.randomness import Source
+from cmalight.evaluation.sample import Sample, chosen_batches, seed_all
 from cmalight.evaluation.shapes import refuse_broadcast
 from cmalight.evaluation.sharing import in_lockstep, own_part, refuse_if_failed
 from cmalight.evaluation.undisturbed import undisturbed
@@ -95,6 +96,7 @@ class Objective:
         self._merge = False if forward is not None else merge
         self._tried = False
         self._passes = 0
+        self._sample: Sample | None = None
 
     @torch.no_grad()
     def __call__(self) -> float:
@@ -105,8 +107,13 @@ class Objective:
     def sample(self) -> Sample:
         """A fixed small part of the data, whose mean loss tells where steps have led at a fraction of a pass."""
         self._share_out()
-        with undisturbed(self.model, self._part, (self.loss_fn, self._forward)):
-            seed_global_generators()  # for data sets that draw random numbers, as augmentation does
+        if self._sample is None:
+            self._sample = self._drawn_sample()
+        return self._sample
+
+    def _drawn_sample(self) -> Sample:
+        with undisturbed(self.model, self._part, (self.loss_fn, self._forward)) as generators:
+            seed_all(generators)  # for data sets that draw random numbers, as augmentation does
             self._set_mode()
             may_merge = self._may_merge()
             batches, is_whole = chosen_batches(self._part, may_merge=may_merge)
@@ -118,21 +125,21 @@ class Objective:
     def mean_over(self, batches: Iterable[Any]) -> float:
         """The mean loss per sample of these batches, over all ranks, with the same random numbers every time."""
 
-        def mean() -> float:
-            seed_global_generators()
+        def mean(generators: tuple[Source, ...]) -> float:
+            seed_all(generators)
             return self._mean_loss(iter(batches))[0]
 
         return self._without_a_trace(mean)
 
-    def _without_a_trace(self, mean: Callable[[], float]) -> float:
+    def _without_a_trace(self, mean: Callable[[tuple[Source, ...]], float]) -> float:
         try:
-            with undisturbed(self.model, self._part, (self.loss_fn, self._forward)):
+            with undisturbed(self.model, self._part, (self.loss_fn, self._forward)) as generators:
                 self._set_mode()
-                return mean()
+                return mean(generators)
         finally:
             reshard(self.model)
 
-    def _pass(self) -> float:
+    def _pass(self, _generators: tuple[Source, ...]) -> float:
         mean, self.samples = self._mean_loss(self._batches())
         return mean
 
@@ -148,6 +155,7 @@ class Objective:
         ranks = ranks_of(self.model, self.process_group)
         if ranks != self._ranks:
             self._ranks, self._part = ranks, own_part(self.loader, ranks, whole=self._whole)
+            self._sample = None
 
     def _set_mode(self) -> None:
         if self.mode == "eval":

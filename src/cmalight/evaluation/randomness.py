@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 import sys
@@ -26,12 +27,14 @@ class Source:
         name: where it was found, the same in every process that builds the same objects.
         get: gives its state as plain data.
         put: sets the state; of one from a file `check` has to be asked first.
+        seed: sets the state that belongs to a number.
         check: raises ValueError for a state that `put` would take, and should not.
     """
 
     name: str
     get: Callable[[], Any]
     put: Callable[[Any], object]
+    seed: Callable[[int], object]
     check: Callable[[Any], object] = lambda _: None
 
 
@@ -75,9 +78,9 @@ def randomness_of(model: nn.Module | None, **others: object) -> Randomness:
             known.add(id(found[0]))
             own.append(found[1])
     shared = [
-        Source("torch", torch.get_rng_state, torch.set_rng_state),
+        Source("torch", torch.get_rng_state, torch.set_rng_state, torch.manual_seed),
         *(_of_device(d) for d in _devices_of(model)),
-        Source("python", random.getstate, random.setstate),
+        Source("python", random.getstate, random.setstate, random.seed),
     ]
     if (numpy := sys.modules.get("numpy")) is not None:
         shared.append(_of_legacy_numpy("numpy", numpy.random))
@@ -93,7 +96,12 @@ def _devices_of(model: nn.Module | None) -> list[torch.device]:
 def _of_device(device: torch.device) -> Source:  # pragma: no cover - needs an accelerator
     module = torch.get_device_module(device)
     where = () if device.type == "mps" else (device,)
-    return Source(str(device), lambda: module.get_rng_state(*where), lambda state: module.set_rng_state(state, *where))
+    return Source(
+        str(device),
+        lambda: module.get_rng_state(*where),
+        lambda state: module.set_rng_state(state, *where),
+        module.manual_seed_all if hasattr(module, "manual_seed_all") else module.manual_seed,
+    )
 
 
 def _global_generators() -> set[int]:
@@ -107,9 +115,9 @@ def _global_generators() -> set[int]:
 def _source_or_none(path: str, thing: Any) -> tuple[object, Source] | None:
     """With the object that holds the state: two of NumPy's generators may share one."""
     if isinstance(thing, torch.Generator):
-        return thing, Source(path, thing.get_state, thing.set_state)
+        return thing, Source(path, thing.get_state, thing.set_state, thing.manual_seed)
     if isinstance(thing, random.Random):
-        return thing, Source(path, thing.getstate, thing.setstate)
+        return thing, Source(path, thing.getstate, thing.setstate, thing.seed)
     numpy: Any = sys.modules.get("numpy")
     if numpy is None:
         return None
@@ -128,14 +136,24 @@ def _of_bits(name: str, bits: Any) -> Source:
     def put(state: Any) -> None:
         bits.state = _arrays(state)
 
-    return Source(name, get, put, lambda state: _check(state, get()))
+    def seed(number: int) -> None:
+        bits.state = type(bits)(number).state
+
+    return Source(name, get, put, seed, lambda state: _check(state, get()))
 
 
 def _of_legacy_numpy(name: str, generator: Any) -> Source:
     def get() -> Any:
         return _plain(generator.get_state(legacy=False))
 
-    return Source(name, get, lambda state: generator.set_state(_arrays(state)), lambda state: _check(state, get()))
+    def put(state: Any) -> None:
+        generator.set_state(_arrays(state))
+
+    def seed(number: int) -> None:
+        with contextlib.suppress(TypeError):  # on another bit generator than its own it has no seed
+            generator.seed(number % (1 << 32))
+
+    return Source(name, get, put, seed, lambda state: _check(state, get()))
 
 
 def _plain(state: Any) -> Any:

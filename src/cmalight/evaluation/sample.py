@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import random
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
+from cmalight.evaluation.randomness import Source
 from cmalight.evaluation.sharing import sizes_of
 
 # All of the data where it is not more than this and small batches can be made into large ones.
@@ -71,13 +70,10 @@ def chosen_batches(loader: Iterable[Any], *, may_merge: bool) -> tuple[list[Any]
     return _first(loader, max(1, round(len(sizes) * wanted / rows))), False
 
 
-def seed_global_generators() -> None:
+def seed_all(generators: Iterable[Source]) -> None:
     """So that dropout masks, and whatever else is drawn, are the same in every evaluation of a sample."""
-    torch.manual_seed(_SEED)
-    random.seed(_SEED)
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed(_SEED)
+    for source in generators:
+        source.seed(_SEED)
 
 
 def _first(loader: Iterable[Any], count: int) -> list[Any]:

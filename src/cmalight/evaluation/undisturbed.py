@@ -7,25 +7,29 @@ from contextlib import ExitStack, contextmanager
 
 from torch import nn
 
-from cmalight.evaluation.randomness import sources
+from cmalight.evaluation.randomness import Source, sources
 from cmalight.evaluation.snapshot import ModuleState
 
 
 @contextmanager
-def undisturbed(model: nn.Module, loader: object, loss_fn: object = None) -> Iterator[None]:
+def undisturbed(model: nn.Module, loader: object, loss_fn: object = None) -> Iterator[tuple[Source, ...]]:
     """Restores buffers, extra state, train/eval modes and random states at the end.
 
     Args:
         model: that is run.
         loader: that is iterated; generators that it, its data set and its functions use are put back.
         loss_fn: so are those that this uses.
+
+    Yields:
+        All these generators, which the block may seed.
     """
     with ExitStack() as undo:
         undo.callback(_restore_modes, [(m, m.training) for m in model.modules()])
         undo.callback(ModuleState(model).restore)
-        for source in sources(model, loader, loss_fn):
+        found = sources(model, loader, loss_fn)
+        for source in found:
             undo.callback(source.put, source.get())
-        yield
+        yield found
 
 
 def _restore_modes(modes: list[tuple[nn.Module, bool]]) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from cmalight.evaluation.objective import Objective, private_iteration
+from cmalight.evaluation.randomness import Source
 
 ModuleForward = Callable[[Any, Any], tuple[Tensor, Any]]
 Count = Callable[[Any], float]
@@ -35,7 +36,7 @@ class TrainingObjective(Objective):
         self._numbers = itertools.count()
         super().__init__(module, None, _training_loader(trainer), forward=self._forward_batch)
 
-    def _without_a_trace(self, mean: Callable[[], float]) -> float:
+    def _without_a_trace(self, mean: Callable[[tuple[Source, ...]], float]) -> float:
         self._numbers = itertools.count()
         with _silenced(self.model):
             return super()._without_a_trace(mean)

@@ -39,7 +39,7 @@ class EpochRecord:
         validation_loss: the loss on the validation data after it, where there is any.
         metrics: on the validation data, by name.
         next_lr: the step size of the next epoch.
-        phi: the loss that the epoch had to beat; None under optimizers without a control.
+        phi: the loss that the epoch had to beat; None where there was none.
     """
 
     epoch: int

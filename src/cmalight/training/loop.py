@@ -113,7 +113,7 @@ def watched_figures(report: EpochReport) -> EpochFigures:
         outcome=report.outcome.name.lower(),
         direction_norm=report.direction_norm,
         evaluations=report.evaluations,
-        phi=report.phi,
+        phi=None if math.isnan(report.phi) else report.phi,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from cmalight.compiled.layout import CannotCompile
 from cmalight.evaluation.counting import counter
+from cmalight.evaluation.undisturbed import undisturbed
 from cmalight.optim.budget import Budget as EpochBudget
 from cmalight.optim.host import EpochOptimizer
 from cmalight.parallel.ranks import is_distributed, ranks_of
@@ -114,6 +115,9 @@ class Run:
         threads = limited_threads(self.settings.threads, self.model, self.feed)
         with own_randomness(self.model, self.settings.seed), self.interruptions, threads, checkpoints:
             warn_of_uncovered(self.model, self.feed, self.loss_fn)
+            if isinstance(self.optimizer, EpochOptimizer) and self.optimizer.rule().uses_a_sample:
+                with suppress(StopTraining):  # the limits are looked at again below
+                    self.objectives.judging.sample()  # now: a run that goes on has the sample that it began with
             elapsed = 0.0 if self._checkpoints is None else self._checkpoints.resume()
             self.resumed_at = len(self.history)
             file = None if self.settings.history_file is None else HistoryFile(self.settings.history_file, self.history)
@@ -253,7 +257,9 @@ class Run:
 
     def true_train_loss(self) -> float:
         """With the same random numbers each time, so that it is a function of the weights, dropout included."""
-        with own_randomness(self.model, self.settings.seed):
+        with undisturbed(self.model, self.feed, self.loss_fn) as generators:
+            for source in generators:
+                source.seed(self.settings.seed)
             return self.objectives.measuring()
 
     def stop_at_boundary(self) -> Stop | None:
