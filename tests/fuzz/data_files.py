@@ -157,6 +157,24 @@ def a_parquet_file(folder: Path, numbers: Numbers) -> None:
     prepared(path, numbers)
 
 
+def a_wrapped_file(folder: Path, numbers: Numbers) -> None:
+    """A table that is compressed, in another encoding, or a sheet."""
+    if numbers.random() < 0.5:
+        path = folder / "table.csv.gz"
+        encoding = numbers.choice(("utf-8", "utf-8", "utf-16", "cp1252"))
+        path.write_bytes(gzip.compress(csv_text(numbers).encode(encoding, "replace")))
+    else:
+        path = folder / "table.xlsx"
+        cells: list[list[Any]] = [[row, row % 7 / 2, "abc"[row % 3]] for row in range(30)]
+        if numbers.random() < 0.5:
+            cells[numbers.randrange(30)][numbers.randrange(3)] = numbers.choice((None, True, *CELLS))
+        pandas.DataFrame(cells, columns=["a", "b", "c"]).to_excel(path, index=False)
+        if numbers.random() < 0.3:
+            path.write_bytes(with_damaged_members(path, numbers))
+    path.write_bytes(damaged(path.read_bytes(), numbers))
+    prepared(path, numbers)
+
+
 def an_archive(folder: Path, numbers: Numbers) -> None:
     """The formats of the registry, damaged as they are, or inside a sound archive."""
     name = numbers.choice(("california", "bikes", "covtype", "sido", "cifar10", "skin-nonskin"))
@@ -297,6 +315,7 @@ KINDS: dict[str, tuple[Callable[[Path, Numbers], object], int, str]] = {
     "csv": (a_csv_file, 150, "table.csv"),
     "npz": (an_npz_file, 150, "table.npz"),
     "parquet": (a_parquet_file, 100, "table.parquet"),
+    "wrapped": (a_wrapped_file, 60, "table."),
     "archive": (an_archive, 120, "archive.bin"),
     "bomb": (a_bomb, 6, "archive.bin"),
     "toml": (a_description, 150, "table"),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-KINDS = ("csv", "npz", "parquet", "archive", "bomb", "toml", "cache", "http")
+KINDS = ("csv", "npz", "parquet", "wrapped", "archive", "bomb", "toml", "cache", "http")
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a process as Linux does")
 

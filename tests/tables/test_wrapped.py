@@ -85,3 +85,15 @@ def test_the_first_sheet_of_an_excel_file(tmp_path, monkeypatch):
     monkeypatch.setenv("CMALIGHT_MAX_BYTES", "1000")
     with pytest.raises(DataError, match="above the limit"):
         read_table(path)
+
+
+def test_a_sheet_with_a_cell_far_out_is_refused_before_it_is_filled(tmp_path, monkeypatch):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["a", "b"])
+    book.active.append([1, 2])
+    book.active.cell(row=2000, column=900, value=3)
+    book.save(tmp_path / "far.xlsx")
+    monkeypatch.setenv("CMALIGHT_MAX_BYTES", "1e6")
+    with pytest.raises(ValueError, match=r"far[.]xlsx would take .* above the limit of 1 MB"):
+        read_table(tmp_path / "far.xlsx")

@@ -10,13 +10,13 @@ import zipfile
 import zlib
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from cmalight.errors import DataError
 from cmalight.files import refuse_larger
 from cmalight.tables.delimited import read_csv
 from cmalight.tables.frames import table_from_frame
-from cmalight.tables.table import Reading, Table
+from cmalight.tables.table import Reading, Table, refuse_wide
 
 STANDARD_INPUT = Path("-")
 _BLOCK = 1 << 20
@@ -55,13 +55,14 @@ def read_sheet(path: Path, reading: Reading) -> Table:
         DataError: it is damaged, or would take too much memory.
     """
     try:
-        import openpyxl  # type: ignore[import-untyped] # noqa: F401
+        import openpyxl  # type: ignore[import-untyped]
         import pandas
     except ImportError as error:
         raise ImportError(f'{path} needs openpyxl: pip install "cmalight[excel]"') from error
     try:
         with zipfile.ZipFile(path) as archive:
             refuse_larger(path, sum(member.file_size for member in archive.infolist()), error=DataError)
+        _refuse_sparse(path, openpyxl)
         # As objects, since a cell says itself whether it is a number or text such as 007.
         frame = pandas.read_excel(path, engine="openpyxl", na_values=list(reading.missing), dtype=object)
     except DataError:
@@ -69,6 +70,21 @@ def read_sheet(path: Path, reading: Reading) -> Table:
     except Exception as error:  # damaged bytes make the reader raise almost anything
         raise DataError(f"{path} is not a complete Excel file (xlsx): it may be cut off, or of another type") from error
     return table_from_frame(frame.infer_objects(), path, reading, "first sheet")
+
+
+def _refuse_sparse(path: Path, openpyxl: Any) -> None:
+    """A sheet with one cell far out has as many rows and columns as lie before it, which would all be filled."""
+    book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+    try:
+        sheet = book.worksheets[0]
+        sheet.reset_dimensions()  # what the file says of its size may be wrong
+        width = 0
+        for count, row in enumerate(sheet.iter_rows(values_only=True), start=1):
+            width = max(width, len(row))
+            refuse_wide(path, width)
+            refuse_larger(path, count * width * 8, error=DataError)
+    finally:
+        book.close()
 
 
 def _is_utf8(path: Path, encoding: str) -> bool:
