@@ -6,17 +6,23 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
-.PHONY: demo test test-fast lint types bench clean
+.PHONY: demo test test-fast fuzz lint types bench clean
 
 demo: $(VENV)/ready
 	$(BIN)/cmalight demo
 
 test: lint types
 	$(PYTEST) --cov --cov-report=term-missing:skip-covered
-	$(BIN)/coverage report --include="*/rules/paper.py,*/rules/linesearch.py" --fail-under=100
+	$(BIN)/coverage report --include="*/cmalight/rules/*.py" --fail-under=100
 
 test-fast: $(VENV)/ready
 	$(PYTEST) -m "not slow" -q
+
+# Damaged and hostile files, and interruptions: how many cases of each kind, and which.
+CASES ?= 2000
+SEED ?= 0
+fuzz: $(VENV)/ready
+	CMALIGHT_FUZZ_CASES=$(CASES) CMALIGHT_FUZZ_SEED=$(SEED) $(PYTEST) tests/fuzz -q
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

@@ -11,3 +11,12 @@ settings.register_profile("repeatable", derandomize=True, deadline=None, suppres
 settings.load_profile("repeatable")
 # A run in the background inherits an ignored Ctrl-C, which the tests of Ctrl-C, and their processes, would inherit too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """How long the slow tests took, which is what `make test-fast` saves."""
+    reports = [one for kind in ("passed", "failed") for one in terminalreporter.stats.get(kind, ())]
+    slow = [one for one in reports if "slow" in one.keywords and one.when == "call"]
+    if slow:
+        seconds = sum(one.duration for one in slow)
+        terminalreporter.write_line(f"{len(slow)} slow tests took {seconds / 60:.1f} minutes of one core")

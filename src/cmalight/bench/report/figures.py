@@ -76,6 +76,26 @@ def planned_figures(study: Study) -> Iterator[tuple[str, Callable[[], Figure]]]:
                 f"control-{place}-{slug(family)}",
                 lambda family=family, rows=rows, found=found: strip_figure(study, family, rows, found),  # type: ignore[misc]
             )
+    for name, make in _ADDED.items():
+        yield name, lambda make=make: make(study)  # type: ignore[misc]
+
+
+def add_figure(name: str, make: Callable[[Study], Figure]) -> None:
+    """Have every report that this process writes draw one more figure.
+
+    Args:
+        name: of its files, without an ending.
+        make: gives it for a study; sizes, panels and axes are in `canvas.py`, the colours of solvers in `styles.py`.
+
+    Raises:
+        ValueError: if the name is no name of a file in small letters.
+    """
+    if name != slug(name):
+        raise ValueError(f"Invalid figure name: {name!r}; expected small letters, digits and dashes, as {slug(name)!r}")
+    _ADDED[name] = make
+
+
+_ADDED: dict[str, Callable[[Study], Figure]] = {}
 
 
 def slug(name: str) -> str:
