@@ -1,4 +1,4 @@
-"""One driver a folder."""
+"""One driver per folder."""
 
 from __future__ import annotations
 
