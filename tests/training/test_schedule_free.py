@@ -7,6 +7,7 @@ from torch import nn
 
 from cmalight import Controlled, Objective, fit
 from cmalight.evaluation.batches import TensorBatches
+from tests.training.test_checkpoint import StopAfter
 
 from ..helpers import MSE, copied_state, network, same_state, table
 
@@ -68,7 +69,7 @@ def test_measuring_changes_nothing(make):
 @each
 def test_a_run_goes_on_from_its_checkpoint_bit_for_bit(make, tmp_path):
     whole, _ = fitted(make, 8)
-    fitted(make, 3, checkpoint=tmp_path / "run.pt")
+    fitted(make, 8, checkpoint=tmp_path / "run.pt", callbacks=[StopAfter(2)])
     parts, _ = fitted(make, 8, checkpoint=tmp_path / "run.pt")
     assert same_state(copied_state(whole), copied_state(parts))
 
