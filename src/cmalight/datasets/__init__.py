@@ -57,8 +57,16 @@ _registered: dict[str, Entry] = {}
 def load_dataset(name_or_path: str | Path, *, seed: int = 0, test_share: float = 0.25) -> DataSplit:
     """A data set, split and scaled.
 
-    name_or_path: a name of `datasets()`, a generated problem with its numbers, or a TOML file
-    seed, test_share: of the random split; image sets come with a test part of their own and ignore both
+    Args:
+        name_or_path: a name of `datasets()`, a generated problem with its numbers, or a TOML file.
+        seed: of the random split; image sets come with a test part of their own and ignore it.
+        test_share: of the random split; image sets ignore it.
+
+    Returns:
+        Tensors for training and testing, and how they were scaled.
+
+    Raises:
+        DataError: there is no such data set, or it cannot be had, or its files are not what they should be.
     """
     entry = dataset_info(name_or_path)
     return split(entry, raw_data(entry), seed=seed, test_share=test_share)
@@ -71,7 +79,14 @@ def datasets() -> list[Entry]:
 
 
 def dataset_info(name_or_path: str | Path) -> Entry:
-    """What is known of a data set; upper and lower case, blanks, dashes and underscores make no difference."""
+    """What is known of a data set.
+
+    Args:
+        name_or_path: as that of `load_dataset`; case, blanks, dashes and underscores make no difference.
+
+    Raises:
+        DataError: there is no such data set, or the TOML file is not right.
+    """
     if isinstance(name_or_path, Path) or Path(name_or_path).suffix.lower() in (".toml", *_DATA_SUFFIXES):
         path = Path(name_or_path)
         if path.suffix.lower() in _DATA_SUFFIXES:
@@ -90,15 +105,33 @@ def dataset_info(name_or_path: str | Path) -> Entry:
 
 
 def fetch(name_or_path: str | Path, *, progress: bool | None = None) -> list[Path]:
-    """Makes sure that a data set is here, complete and parsed; returns where it is (nowhere if embedded).
+    """Makes sure that a data set is here, complete and parsed.
 
-    progress: a bar on stderr; by default if that is a terminal
+    Args:
+        name_or_path: as that of `load_dataset`.
+        progress: whether to show a bar on stderr; None shows one if that is a terminal.
+
+    Returns:
+        Where its files are, or the cache where they are gone; nothing if it is embedded.
+
+    Raises:
+        DataError: as `load_dataset`.
     """
     return fetch_files(dataset_info(name_or_path), progress=progress)
 
 
 def register(entry: Entry) -> Entry:
-    """Adds a data set of one's own under its name, for this process; registering it again replaces it."""
+    """Adds a data set of one's own under its name, for this process; registering it again replaces it.
+
+    Args:
+        entry: the data set.
+
+    Returns:
+        The same entry.
+
+    Raises:
+        ValueError: the name is that of a data set of the package.
+    """
     key = _squashed(entry.name)
     if not key or key in {_squashed(known) for known in (*(one.name for one in _BUILT_IN), *GENERATED_NAMES)}:
         raise ValueError(f"{entry.name!r} is the name of a data set that comes with the package: choose another")

@@ -32,7 +32,11 @@ _logger = logging.getLogger("cmalight")
 def save(path: Path, raw: Raw, *, recipe: str, stamp: str) -> None:
     """Writes `raw` atomically: other processes see the old file, or the whole new one.
 
-    recipe: says how the data was parsed; stamp: which files it was parsed from
+    Args:
+        path: of the file; its folder is made.
+        raw: the arrays.
+        recipe: says how the data was parsed.
+        stamp: says which files it was parsed from.
     """
     arrays = {name: narrowed(array) for name, array in raw.arrays().items()}
     described = [

@@ -20,11 +20,18 @@ _BLOCK_ROWS = 65_536
 class DataSplit:
     """A data set ready for training.
 
-    x_train, x_test: float32, rows of features, or NCHW pixels in [0, 1]
-    y_train, y_test: for regression a float32 column, scaled; for classification int64 labels
-    features: the width of x, or the pixel values of an image; the paper's d is one more for tables
-    input_scaling, target_scaling: fitted on the training part; None where nothing was scaled
-    meaning: what columns and classes are called; None where they have no names
+    Attributes:
+        name: of the data set.
+        task: "regression" or "classification".
+        x_train: float32, rows of features, or NCHW pixels in [0, 1].
+        y_train: for regression a float32 column, scaled; for classification int64 labels.
+        x_test: as x_train.
+        y_test: as y_train.
+        features: the width of x, or the pixel values of an image; the paper's d is one more for tables.
+        classes: how many there are; None for regression.
+        input_scaling: fitted on the training part; None where nothing was scaled.
+        target_scaling: fitted on the training part; None where nothing was scaled.
+        meaning: what columns and classes are called; None where they have no names.
     """
 
     name: str

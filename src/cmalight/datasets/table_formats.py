@@ -35,9 +35,17 @@ _MOST_HEADER_LINES = 100_000
 class Delimited:
     """Delimited text in `file`, or in its member `member`; columns go by name with a header, by position without.
 
-    one_hot: columns that become one indicator column for each value they take, in the values' order, in their place
-    drop_missing: rows with a missing value are left out; otherwise they are an error
-    labels: the target is a class label of any kind; it becomes its rank, from 0
+    Attributes:
+        file: the `RemoteFile.name` of the text, or of the archive with it.
+        target: the column to predict.
+        member: of the archive; the file's own name where it is empty.
+        separator: one character; a blank stands for any run of blanks.
+        header: whether the first line has the names of the columns.
+        one_hot: columns that become one indicator column for each value they take, in the values' order, in place.
+        drop: columns to leave out.
+        drop_missing: whether rows with a missing value are left out; otherwise they are an error.
+        labels: whether the target is a class label of any kind; it becomes its rank, from 0.
+        quoted: whether a cell in quotes may hold the separator.
     """
 
     file: str

@@ -34,10 +34,12 @@ def library(name: str) -> Any:
 class RemoteFile:
     """A file as its publisher distributes it.
 
-    name: what it is called in a data folder and in the cache
-    urls: the publisher's address first, then mirrors; the container (zip, gz, tar, plain) may differ between them
-    sha256: every digest known to be good; empty where none could be established
-    other_names: further names under which a file put there by hand is found
+    Attributes:
+        name: what it is called in a data folder, and how its name ends in the cache.
+        urls: the publisher's address first, then mirrors; the container (zip, gz, tar, plain) may differ between them.
+        sha256: every digest known to be good; empty where none could be established.
+        size: in bytes, for the progress bar.
+        other_names: further names under which a file put there by hand is found.
     """
 
     name: str
@@ -104,10 +106,24 @@ class Source(Protocol):
 class Entry:
     """A data set: where it comes from, how it is read, and what must come out.
 
-    rows, features: what reading must give; None where it is not known beforehand
-    test_rows: the size of the publisher's own test part; 0 where the rows are split by us
-    values_sha256: `Raw.digest` of the right values
-    folder: where the files are looked for first (a user's own data set)
+    Attributes:
+        name: by which it is asked for.
+        task: "regression" or "classification".
+        source: what reads it.
+        title: a few words.
+        group: what it is listed under.
+        rows: what reading must give; None where it is not known beforehand.
+        features: what reading must give; None where it is not known beforehand.
+        classes: how many; None finds it out, or for regression.
+        test_rows: the size of the publisher's own test part; 0 where the rows are split by us.
+        image: channels, height and width; None for tables.
+        files: what it is read from; none where it is embedded or generated.
+        values_sha256: `Raw.digest` of the right values; None where it is not known.
+        encoding: how the columns came about, in words.
+        licence: of the data, in words.
+        citation: what to cite.
+        homepage: its address.
+        folder: where the files are looked for first (a user's own data set).
     """
 
     name: str
