@@ -1,0 +1,130 @@
+"""The three claims of docs/theory.md on the tolerant rule, for any sequence of losses."""
+
+import math
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from cmalight.rules.outcome import Outcome
+from cmalight.rules.rule import InnerCycle, Known
+from cmalight.rules.tolerant import CAP, GATE, PATIENCE, PRICE, START, Settings, TolerantRule
+
+F_0 = 1.0
+LEAST = 1e-3
+
+# What a window leads to, as a multiple of the lowest so far: mostly a descent, so that bounds are reached, and now and
+# then anything, what is not finite included.
+losses = st.one_of(
+    st.floats(0.5, 1.05),
+    st.floats(0.5, 1.0),
+    st.floats(0.5, 3.0),
+    st.sampled_from([1.0, math.inf, math.nan]),
+)
+usual_or_not = st.sampled_from([0.01, math.inf])
+first_step_sizes = st.sampled_from([1e-6, 5e-3, 0.01, 10.0])
+
+
+@dataclass
+class Ends:
+    """f_S where a window began and where it ended."""
+
+    before: float
+    after: float
+
+    def sample_before(self) -> float:
+        return self.before
+
+    def sample_after(self) -> float:
+        return self.after
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One window of a run."""
+
+    outcome: Outcome
+    f_after: float
+    low: float  # before it
+    scale: float  # after it
+    usual: float
+    zeta: float  # after it
+    new_low: bool
+    rose_past_usual: bool
+
+
+def run(sequence, usual, lr, *, budget):
+    """The windows of a run that sees these losses; with a budget all of it comes before the line to zero."""
+    rule = TolerantRule(Settings(usual=usual))
+    zeta = rule.begins_at(lr)
+    memory = rule.fresh(F_0, zeta)
+    current = F_0
+    for multiple in sequence:
+        f_after = max(LEAST, multiple * memory.low)
+        inner = InnerCycle(zeta, 0.5, 1.0, batches=32.0, share=0.1 if budget else None)
+        before = memory
+        decision, memory = rule.decide(inner, Known(F_0, F_0, None), memory, Ends(current, f_after))
+        zeta *= decision.zeta_factor
+        current = f_after if decision.alpha else current
+        yield Judged(
+            decision.outcome,
+            f_after,
+            before.low,
+            before.scale,
+            memory.usual_lr,
+            zeta,
+            new_low=memory.low < before.low,
+            rose_past_usual=memory.paid < before.paid < math.inf and before.batches_judged > 64,
+        )
+
+
+@settings(max_examples=300)
+@given(st.lists(losses, min_size=1, max_size=120), usual_or_not, first_step_sizes, st.booleans())
+def test_claim_1_nothing_is_kept_above_the_start_or_far_above_the_lowest(sequence, usual, lr, budget):
+    for window in run(sequence, usual, lr, budget=budget):
+        if window.outcome.keeps:
+            assert window.f_after <= F_0
+            assert window.f_after <= window.low + Settings().tolerance * window.scale
+        else:
+            assert not window.f_after <= min(F_0, window.low)
+
+
+@settings(max_examples=300)
+@given(st.lists(losses, min_size=1, max_size=120), usual_or_not, first_step_sizes, st.booleans())
+@example([0.85] * 60, 0.01, 0.01, True)
+@example([0.97] * 250, 0.01, 0.01, True)
+@example([*[0.9] * 8, 2.0, *[0.85] * 60], math.inf, 1e-3, True)
+def test_claim_2_step_sizes_are_bounded_and_growth_is_paid_for(sequence, usual, lr, budget):
+    windows = list(run(sequence, usual, lr, budget=budget))
+    for window in windows:
+        assert window.zeta <= CAP * window.usual * (1 + 1e-9)
+    most = 1 + math.log(GATE * F_0 / LEAST) / math.log(1 / (1 - PRICE))
+    assert sum(window.rose_past_usual for window in windows) <= most
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(losses, max_size=60),
+    st.lists(st.floats(1.0, 1.3), min_size=30, max_size=60),
+    usual_or_not,
+    first_step_sizes,
+)
+def test_claim_3_without_a_budget_and_without_new_lows_the_step_size_goes_to_zero(sequence, above, usual, lr):
+    """In any three windows in a row it shrinks, and after the second of those nothing raises it."""
+    later = list(run([*sequence, *above], usual, lr, budget=False))[len(sequence) + 1 :]  # the first may end the start
+    assert not any(window.new_low for window in later)
+    shrank = [not window.outcome.keeps or window.outcome is Outcome.STAGNATED for window in later]
+    assert all(any(shrank[n : n + PATIENCE]) for n in range(len(shrank) - PATIENCE))
+    rates = [window.zeta for window in later]
+    for n in range(2 * PATIENCE, len(rates) - PATIENCE):
+        assert rates[n + 1] <= rates[n]
+        assert rates[n + PATIENCE] <= max(Settings().theta, 1 / START) * rates[n] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("steps", [10, 100, 1000])
+def test_claim_2_with_a_budget_the_step_size_ends_near_zero_and_its_sum_is_bounded(steps):
+    decay = Settings().decay
+    factors = [TolerantRule(Settings()).factor((step + 0.5) / steps, step) for step in range(steps)]
+    assert factors[-1] <= 1 / (2 * decay * steps) * (1 + 1e-9)
+    assert sum(factors) <= (1 - decay / 2) * steps + 1
