@@ -268,3 +268,8 @@ def test_batch_norm_goes_back_with_a_rejected_epoch():
     callback = fitted(module, max_epochs=1)
     assert callback.reports[0].alpha == 0.0
     assert module.net[1].num_batches_tracked == 0
+
+
+def test_a_trainer_without_the_callback_is_warned_of():
+    with pytest.warns(RuntimeWarning, match=r"outside any epoch.*pass WatchdogCallback\(\) to the Trainer"):
+        trainer(max_epochs=4).fit(Regression(), batches())
