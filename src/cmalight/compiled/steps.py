@@ -24,10 +24,12 @@ Group = dict[str, Any]
 
 @dataclass(frozen=True)
 class StepRule(ABC):
-    """One place per group; two rules that are equal compile to the same step.
+    """The arithmetic of one step, one place per group; two rules that are equal compile to the same step.
 
-    penalties: what each group adds to an observed loss, times ‖w‖²
-    scales_short_batches: whether a short last batch takes a shorter step
+    Attributes:
+        weight_decays: of each group.
+        penalties: what each group adds to an observed loss, times ‖w‖².
+        scales_short_batches: whether a short last batch takes a shorter step.
     """
 
     weight_decays: tuple[float, ...]
@@ -54,11 +56,14 @@ class GradientStep(StepRule):
     moves: tuple[bool, ...]  # ours leave a group alone whose lr is 0
 
     def state(self, optimizer: Optimizer, layout: Layout) -> State:  # noqa: ARG002
+        """Nothing."""
         return ()
 
-    def put_state(self, state: State, optimizer: Optimizer, layout: Layout) -> None: ...
+    def put_state(self, state: State, optimizer: Optimizer, layout: Layout) -> None:
+        """Nothing."""
 
     def step(self, group: int, weights: Tensor, gradient: Tensor, state: State, lr: Tensor) -> tuple[Tensor, State]:
+        """A plain gradient step."""
         if not self.moves[group]:
             return weights, state
         return weights - lr.to(weights.dtype) * _decayed(gradient, weights, self.weight_decays[group]), state
@@ -72,12 +77,15 @@ class MomentumStep(StepRule):
     nesterov: tuple[bool, ...]
 
     def state(self, optimizer: Optimizer, layout: Layout) -> State:
+        """The velocity."""
         return (_gathered("momentum_buffer", optimizer, layout),)
 
     def put_state(self, state: State, optimizer: Optimizer, layout: Layout) -> None:
+        """The velocity."""
         _scatter("momentum_buffer", state[0], optimizer, layout)
 
     def step(self, group: int, weights: Tensor, gradient: Tensor, state: State, lr: Tensor) -> tuple[Tensor, State]:
+        """A step along the velocity."""
         momentum = self.momenta[group]
         gradient = _decayed(gradient, weights, self.weight_decays[group])
         velocity = momentum * state[0] + gradient
@@ -99,6 +107,7 @@ class AdamStep(StepRule):
         return ("exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if any(self.amsgrad) else []))
 
     def state(self, optimizer: Optimizer, layout: Layout) -> State:
+        """The number of the step, and the moments."""
         steps = {float(optimizer.state[p]["step"]) if optimizer.state.get(p) else 0.0 for p in layout.params}
         if len(steps) > 1:
             raise CannotCompile("its parameters have not taken the same number of steps")
@@ -106,6 +115,7 @@ class AdamStep(StepRule):
         return (number, *(_gathered(name, optimizer, layout) for name in self._moments))
 
     def put_state(self, state: State, optimizer: Optimizer, layout: Layout) -> None:
+        """The number of the step, and the moments."""
         for p in layout.params:
             own = optimizer.state[p]
             if "step" not in own:
@@ -116,6 +126,7 @@ class AdamStep(StepRule):
             _scatter(name, values, optimizer, layout)
 
     def step(self, group: int, weights: Tensor, gradient: Tensor, state: State, lr: Tensor) -> tuple[Tensor, State]:
+        """A step by the moments."""
         number, mean, square, *largest = state
         (beta1, beta2), decay = self.betas[group], self.weight_decays[group]
         if self.decoupled[group] and decay:
@@ -140,6 +151,10 @@ def register(kind: type[Optimizer], maker: Maker) -> None:
     """Make epochs of this optimizer, not of its subclasses, compile by the rule that `maker` gives for one.
 
     An optimizer that wraps another one registers `lambda it: replace(step_rule(it.base), penalties=...)`.
+
+    Args:
+        kind: the class of the optimizer.
+        maker: gives the rule for one, or raises `CannotCompile` with the reason.
     """
     _MAKERS[kind] = maker
 

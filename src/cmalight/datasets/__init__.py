@@ -60,13 +60,13 @@ def load_dataset(name_or_path: str | Path, *, seed: int = 0, test_share: float =
     Args:
         name_or_path: a name of `datasets()`, a generated problem with its numbers, or a TOML file.
         seed: of the random split; image sets come with a test part of their own and ignore it.
-        test_share: of the random split; image sets ignore it.
+        test_share: of the rows, for the test part; image sets ignore it, too.
 
     Returns:
-        Tensors for training and testing, and how they were scaled.
+        Tensors for training and testing.
 
     Raises:
-        DataError: there is no such data set, or it cannot be had, or its files are not what they should be.
+        DataError: if it cannot be had, or is not what it should be.
     """
     entry = dataset_info(name_or_path)
     return split(entry, raw_data(entry), seed=seed, test_share=test_share)
@@ -79,13 +79,16 @@ def datasets() -> list[Entry]:
 
 
 def dataset_info(name_or_path: str | Path) -> Entry:
-    """What is known of a data set.
+    """What is known of a data set; upper and lower case, blanks, dashes and underscores make no difference.
 
     Args:
-        name_or_path: as that of `load_dataset`; case, blanks, dashes and underscores make no difference.
+        name_or_path: a name of `datasets()`, a generated problem with its numbers, or a TOML file.
+
+    Returns:
+        Its entry.
 
     Raises:
-        DataError: there is no such data set, or the TOML file is not right.
+        DataError: if there is none of that name, or the file describes none.
     """
     if isinstance(name_or_path, Path) or Path(name_or_path).suffix.lower() in (".toml", *_DATA_SUFFIXES):
         path = Path(name_or_path)
@@ -108,14 +111,14 @@ def fetch(name_or_path: str | Path, *, progress: bool | None = None) -> list[Pat
     """Makes sure that a data set is here, complete and parsed.
 
     Args:
-        name_or_path: as that of `load_dataset`.
-        progress: whether to show a bar on stderr; None shows one if that is a terminal.
+        name_or_path: as in `load_dataset`.
+        progress: a bar on stderr; by default if that is a terminal.
 
     Returns:
-        Where its files are, or the cache where they are gone; nothing if it is embedded.
+        Where its files are; nothing if it is embedded.
 
     Raises:
-        DataError: as `load_dataset`.
+        DataError: if it cannot be had, or is not what it should be.
     """
     return fetch_files(dataset_info(name_or_path), progress=progress)
 
@@ -127,10 +130,10 @@ def register(entry: Entry) -> Entry:
         entry: the data set.
 
     Returns:
-        The same entry.
+        The entry.
 
     Raises:
-        ValueError: the name is that of a data set of the package.
+        ValueError: if the name is that of a data set that comes with the package.
     """
     key = _squashed(entry.name)
     if not key or key in {_squashed(known) for known in (*(one.name for one in _BUILT_IN), *GENERATED_NAMES)}:

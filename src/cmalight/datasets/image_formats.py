@@ -19,7 +19,15 @@ _CIFAR_SHAPE = (3, 32, 32)
 
 @dataclass(frozen=True)
 class Idx:
-    """Four IDX files: images and labels, for training and for testing (LeCun's format: sizes, then bytes)."""
+    """Four IDX files: images and labels, for training and for testing (LeCun's format: sizes, then bytes).
+
+    Attributes:
+        train_images: a file's name.
+        train_labels: a file's name.
+        test_images: a file's name.
+        test_labels: a file's name.
+        classes: how many there are.
+    """
 
     train_images: str
     train_labels: str
@@ -28,6 +36,7 @@ class Idx:
     classes: int = 10
 
     def read(self, files: Mapping[str, Path]) -> Raw:
+        """The images and labels of both parts."""
         x, y = self._part(files[self.train_images], files[self.train_labels])
         x_test, y_test = self._part(files[self.test_images], files[self.test_labels])
         if x.shape[1:] != x_test.shape[1:]:
@@ -48,7 +57,13 @@ class Idx:
 class Cifar:
     """CIFAR's binary version: for each image `label_bytes` labels, then 3072 pixels, red, green, blue.
 
-    CIFAR-100 has a coarse and a fine label; `label` is the position of the one that is taken.
+    Attributes:
+        archive: the file.
+        train: its members with training images.
+        test: its members with test images.
+        classes: how many there are.
+        label_bytes: labels of each image; CIFAR-100 has a coarse and a fine one.
+        label: the position of the one that is taken.
     """
 
     archive: str
@@ -59,6 +74,7 @@ class Cifar:
     label: int = 0
 
     def read(self, files: Mapping[str, Path]) -> Raw:
+        """The images and labels of both parts."""
         path = files[self.archive]
         parts: dict[str, tuple[Array, Array]] = {}
         for name, stream in members(path, self.train + self.test):

@@ -40,7 +40,14 @@ def fetch_files(entry: Entry, *, progress: bool | None = None) -> list[Path]:
 
 
 def where(entry: Entry) -> str:
-    """Where a data set is now, in the words of the command's table."""
+    """Where a data set is now, in the words of the command's table.
+
+    Args:
+        entry: the data set.
+
+    Returns:
+        A word or a path.
+    """
     if entry.is_embedded:
         return "embedded"
     located = [locate(entry, file) for file in entry.files]

@@ -25,12 +25,12 @@ class DataSplit:
         task: "regression" or "classification".
         x_train: float32, rows of features, or NCHW pixels in [0, 1].
         y_train: for regression a float32 column, scaled; for classification int64 labels.
-        x_test: as x_train.
-        y_test: as y_train.
+        x_test: as `x_train`.
+        y_test: as `y_train`.
         features: the width of x, or the pixel values of an image; the paper's d is one more for tables.
         classes: how many there are; None for regression.
         input_scaling: fitted on the training part; None where nothing was scaled.
-        target_scaling: fitted on the training part; None where nothing was scaled.
+        target_scaling: the same for the targets.
         meaning: what columns and classes are called; None where they have no names.
     """
 

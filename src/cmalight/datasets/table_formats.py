@@ -33,19 +33,19 @@ _MOST_HEADER_LINES = 100_000
 
 @dataclass(frozen=True)
 class Delimited:
-    """Delimited text in `file`, or in its member `member`; columns go by name with a header, by position without.
+    """Delimited text; columns go by name with a header, by position without.
 
     Attributes:
-        file: the `RemoteFile.name` of the text, or of the archive with it.
+        file: its name.
         target: the column to predict.
-        member: of the archive; the file's own name where it is empty.
-        separator: one character; a blank stands for any run of blanks.
-        header: whether the first line has the names of the columns.
-        one_hot: columns that become one indicator column for each value they take, in the values' order, in place.
-        drop: columns to leave out.
-        drop_missing: whether rows with a missing value are left out; otherwise they are an error.
-        labels: whether the target is a class label of any kind; it becomes its rank, from 0.
-        quoted: whether a cell in quotes may hold the separator.
+        member: of the file, where that is an archive.
+        separator: between two cells.
+        header: whether the first line has names.
+        one_hot: columns that become one indicator column for each of their values, in their order, in their place.
+        drop: columns that are left out.
+        drop_missing: rows with a missing value are left out; otherwise they are an error.
+        labels: the target is a class label of any kind; it becomes its rank, from 0.
+        quoted: whether cells may stand in quotation marks.
     """
 
     file: str
@@ -68,6 +68,7 @@ class Delimited:
             raise ValueError(f"both drop and one_hot have {both!r}; take it out of one of them")
 
     def read(self, files: Mapping[str, Path]) -> Raw:
+        """The rows, encoded."""
         path = files[self.file]
         (frame,) = [self._frame(stream, path) for _, stream in members(path, (self.member or self.file,))]
         return self._encoded(frame, path)
@@ -117,13 +118,20 @@ class Delimited:
 
 @dataclass(frozen=True)
 class Keel:
-    """KEEL's .dat: a header with @attribute, @inputs and @outputs lines, then after @data the rows, comma-separated."""
+    """KEEL's .dat: a header with @attribute, @inputs and @outputs lines, then after @data the rows, comma-separated.
+
+    Attributes:
+        file: the archive's name.
+        member: of it.
+        one_hot: inputs that become one indicator column for each of their values.
+    """
 
     file: str
     member: str
     one_hot: tuple[str, ...] = ()
 
     def read(self, files: Mapping[str, Path]) -> Raw:
+        """The rows, encoded."""
         path = files[self.file]
         (raw,) = [self._table(stream, path) for _, stream in members(path, (self.member,))]
         return raw
@@ -165,6 +173,7 @@ class MatrixWithTargets:
     targets: str
 
     def read(self, files: Mapping[str, Path]) -> Raw:
+        """The rows of both files."""
         path = files[self.file]
         tables = {
             name: _frame(stream, path, separator=" ", header=False, text=(), quoted=False, dtype="int16").to_numpy()

@@ -46,6 +46,7 @@ class TensorBatches:
 
     @property
     def samples(self) -> int:
+        """How many there are."""
         return len(self.tensors[0])
 
     def set_epoch(self, epoch: int) -> None:

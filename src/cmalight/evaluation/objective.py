@@ -100,6 +100,7 @@ class Objective:
 
     @torch.no_grad()
     def __call__(self) -> float:
+        """Evaluate f at the current weights."""
         self._share_out()
         return self._without_a_trace(self._pass)
 

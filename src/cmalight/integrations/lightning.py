@@ -47,6 +47,7 @@ class WatchdogCallback(Callback):
             `forward`, is run over the trainer's own training loader.
         forward: `forward(module, batch)` gives the mean loss of a batch and the number of samples behind it.
         count: the number of samples behind the loss of a batch; by default the length of its first tensor.
+        prefix: of the names under which figures are logged.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class WatchdogCallback(Callback):
         self._parts = 0  # backward passes since the last step
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Find the optimizer, and tell it how long the run is."""
         self._optimizer = _watched_optimizer(trainer)
         _tell_budget(trainer, self._optimizer)
         self._objective = self._make_objective(trainer, pl_module)
@@ -90,9 +92,11 @@ class WatchdogCallback(Callback):
         return TrainingObjective(trainer, module, self._forward, self._count)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Begin an epoch."""
         self._begin(trainer, pl_module)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Announce the batch; end the epoch where it is lost."""
         if self._epoch is None:  # a fit that was resumed inside an epoch: its rest is an epoch
             self._begin(trainer, pl_module)
         self._batch = batch
@@ -134,6 +138,7 @@ class WatchdogCallback(Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
+        """Observe what is left of the batch, and conclude after the last one."""
         if self._epoch is None:
             return
         if self._epoch.is_lost():
@@ -173,6 +178,7 @@ class WatchdogCallback(Callback):
         self._abandon("was stopped before its last batch")
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Go back to where the epoch began."""
         if isinstance(exception, KeyboardInterrupt):
             self._abandon("was interrupted")
         elif self._epoch is not None:

@@ -236,15 +236,21 @@ class CMALightRegressor(RegressorMixin, _NetworkEstimator):  # type: ignore[misc
         activation: "tanh", "sigmoid", "relu", "gelu" or "silu".
         optimizer: a name that `cmalight.fit` knows: "auto", which finds its step size, "cmalight",
             "cmalight-certified", "cma", "ig", "adam", ...
-        lr, weight_decay, optimizer_options: for the optimizer; `lr=None` takes its own.
-        batch_size: "auto" makes about 50 batches an epoch, of 8 to 128 rows.
+        lr: the first step size; None takes the optimizer's own.
+        weight_decay: of the optimizer.
+        optimizer_options: its other arguments.
+        batch_size: "auto" makes about 50 batches per epoch, of 8 to 128 rows.
         order: "reshuffle" or "fixed".
-        max_epochs, time_limit: the end of the training, the limit in seconds.
+        max_epochs: the end of the training.
+        time_limit: the end in seconds of training.
         early_stopping: keep `validation_fraction` of the rows aside, stop after `patience` epochs without a better
             loss on them, and end on the best weights.
+        validation_fraction: of the rows, for that.
+        patience: for that.
         warm_start: a second `fit` goes on where the first ended, in its precision; another optimizer, or other
             options of it, begin anew from its weights; another hidden_layer_sizes or activation is refused.
         random_state: of the initial weights, the order of the rows and the rows that are kept aside.
+        verbose: show a bar, or one line per epoch in CI logs.
     """
 
     _loss = nn.MSELoss()
@@ -272,6 +278,14 @@ class CMALightRegressor(RegressorMixin, _NetworkEstimator):  # type: ignore[misc
         return self
 
     def predict(self, X: Any) -> Any:  # noqa: N803
+        """The targets of some rows.
+
+        Args:
+            X: rows of features.
+
+        Returns:
+            One value per row, or one row of them where there were several targets.
+        """
         outputs = self._outputs(X)
         outputs = outputs * self._target_scale + self._target_mean
         return outputs[:, 0] if self._single_target else outputs
@@ -283,7 +297,31 @@ class CMALightRegressor(RegressorMixin, _NetworkEstimator):  # type: ignore[misc
 
 
 class CMALightClassifier(ClassifierMixin, _NetworkEstimator):  # type: ignore[misc]
-    """A fully connected network with an output a class, fitted by cross entropy; arguments as CMALightRegressor's."""
+    """A fully connected network with one output per class, fitted by cross entropy.
+
+    Inputs are taken as they are: put a StandardScaler before it. Precision follows the inputs, float64 or float32.
+
+    Args:
+        hidden_layer_sizes: neurons of each hidden layer.
+        activation: "tanh", "sigmoid", "relu", "gelu" or "silu".
+        optimizer: a name that `cmalight.fit` knows: "auto", which finds its step size, "cmalight",
+            "cmalight-certified", "cma", "ig", "adam", ...
+        lr: the first step size; None takes the optimizer's own.
+        weight_decay: of the optimizer.
+        optimizer_options: its other arguments.
+        batch_size: "auto" makes about 50 batches per epoch, of 8 to 128 rows.
+        order: "reshuffle" or "fixed".
+        max_epochs: the end of the training.
+        time_limit: the end in seconds of training.
+        early_stopping: keep `validation_fraction` of the rows aside, stop after `patience` epochs without a better
+            loss on them, and end on the best weights.
+        validation_fraction: of the rows, for that.
+        patience: for that.
+        warm_start: a second `fit` goes on where the first ended, in its precision; another optimizer, or other
+            options of it, begin anew from its weights; another hidden_layer_sizes or activation is refused.
+        random_state: of the initial weights, the order of the rows and the rows that are kept aside.
+        verbose: show a bar, or one line per epoch in CI logs.
+    """
 
     _loss = nn.CrossEntropyLoss()
     classes_: Any
@@ -315,14 +353,37 @@ class CMALightClassifier(ClassifierMixin, _NetworkEstimator):  # type: ignore[mi
         return self
 
     def predict(self, X: Any) -> Any:  # noqa: N803
+        """The most probable class of each row.
+
+        Args:
+            X: rows of features.
+
+        Returns:
+            One label per row.
+        """
         chosen = self._outputs(X).argmax(axis=1)
         return self.classes_[chosen]
 
     def predict_proba(self, X: Any) -> Any:  # noqa: N803
-        """The probability of each class, in the order of `classes_`."""
+        """The probability of each class.
+
+        Args:
+            X: rows of features.
+
+        Returns:
+            One row per row, one column per class in the order of `classes_`.
+        """
         return torch.softmax(torch.as_tensor(self._outputs(X)), dim=1).numpy()
 
     def predict_log_proba(self, X: Any) -> Any:  # noqa: N803
+        """The logarithm of the probability of each class.
+
+        Args:
+            X: rows of features.
+
+        Returns:
+            One row per row, one column per class in the order of `classes_`.
+        """
         return torch.log_softmax(torch.as_tensor(self._outputs(X)), dim=1).numpy()
 
 

@@ -103,7 +103,7 @@ class CMALight(EpochOptimizer):
 
     @property
     def line_search(self) -> str:
-        """ "light" or "certified"."""
+        """Which one it is: "light" or "certified"."""
         return "certified" if self.param_groups[0]["certified"] else "light"
 
     @line_search.setter

@@ -88,6 +88,12 @@ class _ExitOf:
 class Epoch:
     """One epoch under control; made by `optimizer.epoch(objective)` and used in a `with` statement.
 
+    Args:
+        optimizer: Whose epoch it is.
+        objective: Gives the mean loss per sample at the current weights; None for an optimizer that judges nothing.
+        model: Whose buffers go back with the weights; by default `objective.model`, where there is one.
+        process_group: The ranks that share the epoch; by default the objective's.
+
     Attributes:
         report: What the epoch came to; None before its end, and where it was abandoned.
         lookout: When to ask whether the epoch can still succeed; for engines.

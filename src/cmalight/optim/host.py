@@ -32,6 +32,11 @@ class EpochOptimizer(Optimizer):
 
     Outside an epoch `step()` is a plain step.
 
+    Args:
+        params: Parameters or parameter groups, as for any torch optimizer.
+        defaults: Of the groups; `lr`, `weight_decay`, `foreach` and `fused` have to be among them.
+        maximize: Refused where it is true: a control goes down.
+
     Attributes:
         control: What is remembered between epochs.
         steps: What a step is.

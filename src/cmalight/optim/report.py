@@ -9,7 +9,19 @@ from cmalight.rules.outcome import Outcome
 
 @dataclass(frozen=True)
 class EpochReport:
-    """Losses are means per sample, regularisation included; `alpha` and `direction_norm` are the paper's."""
+    """What an epoch came to; losses are means per sample, regularisation included.
+
+    Attributes:
+        outcome: Which exit of the listing it took.
+        lr: The step size it was run with: the largest of the groups.
+        next_lr: The step size of the next epoch.
+        alpha: α of the paper: how far the weights went along d; 0 where they were put back.
+        f_tilde: f̃: the mean of the losses that its batches gave, each at the weights of its moment. After an early
+            rejection a lower bound of it.
+        phi: φ: what the next epoch has to beat.
+        direction_norm: ‖d‖ of the paper, in sum units; NaN after an early rejection.
+        evaluations: Full evaluations that were made for this epoch; f(w⁰) is in the first.
+    """
 
     outcome: Outcome
     lr: float

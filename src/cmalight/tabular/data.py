@@ -44,6 +44,7 @@ class TableChoices:
     Args:
         target: the column to predict; in an npz file the array, "y" unless told.
         task: "regression" or "classification"; None looks at the target.
+        reading: how a file is read.
         categorical: columns of categories that look like numbers.
         drop: columns to leave out.
         impute: "median" fills missing numbers with the median, missing text with the most frequent category.

@@ -94,6 +94,9 @@ class TabularModel:
     """What `train_on_table` made, and `load_model` reads.
 
     Args:
+        network: that was trained.
+        features: how columns become its inputs.
+        target: how its outputs become predictions.
         ignored: columns that were left out of the training and may be there again.
         missing: cells that stood for a missing value in the training data.
         guess: the mean of the target, or the share of each class, in the training rows.
@@ -245,7 +248,17 @@ def model_to_bytes(model: TabularModel) -> bytes:
 
 
 def load_model(path: str | Path) -> TabularModel:
-    """Reads a model file; nothing in it is executed, and what is not intact is refused."""
+    """Reads a model file; nothing in it is executed, and what is not intact is refused.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: if it is no model, or damaged, or of another version.
+    """
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a directory; give the model file in it")

@@ -40,13 +40,20 @@ _SHARE_ASIDE = 0.1
 
 @dataclass(frozen=True)
 class Outputs:
-    """Files to write once the training is over; None writes none."""
+    """Files to write once the training is over; None writes none.
+
+    Attributes:
+        save: the model.
+        history: one line of JSON per epoch.
+        plot: a picture of the training.
+    """
 
     save: str | Path | None = None
     history: str | Path | None = None
     plot: str | Path | None = None
 
     def check(self, source: str | Path | Table, checkpoint: str | Path | None) -> None:
+        """Finds out before the training what would make the writing fail after it."""
         inputs = [Path(source)] if not isinstance(source, Table) and is_file(source) else []
         paths = {"--save": self.save, "--history": self.history, "--plot": self.plot, "--checkpoint": checkpoint}
         check_outputs({option: Path(path) for option, path in paths.items() if path is not None}, inputs)
@@ -56,7 +63,13 @@ class Outputs:
 
 @dataclass(frozen=True)
 class TabularResult:
-    """The trained model, how the training went, and how good it is on the test rows; None where there are none."""
+    """What `train_on_table` gives.
+
+    Attributes:
+        model: that was trained.
+        fit: how the training went.
+        scores: on the test rows; None where there are none.
+    """
 
     model: TabularModel
     fit: FitResult
@@ -64,6 +77,7 @@ class TabularResult:
 
     @property
     def interrupted(self) -> bool:
+        """Whether the training was ended by Ctrl-C."""
         return self.fit.status is Status.INTERRUPTED
 
 
@@ -100,7 +114,8 @@ def train_on_table(
         activation: of the hidden neurons: "sigmoid", "tanh", "relu", "gelu" or "silu".
         optimizer: a name that `cmalight.fit` knows.
         optimizer_options: for the optimizer, beside `lr` and `weight_decay`.
-        lr, weight_decay: None takes the optimizer's own.
+        lr: None takes the optimizer's own.
+        weight_decay: None takes the optimizer's own.
         class_weight: "balanced" counts the rows of rare classes more, so that all classes weigh the same.
         batch_size: "auto" makes about 50 batches an epoch, of 8 to 128 rows.
         max_epochs: None is 100, or no limit where there is a time limit.
@@ -227,7 +242,21 @@ def evaluate_table(
     reading: Reading | None = None,
     unknown: Unknown = "zeros",
 ) -> Scores:
-    """Scores a model on a file or table that has the target; arguments as those of `predict_table`."""
+    """Scores a model on a file or table that has the target.
+
+    Args:
+        model: a model, or the path of its file.
+        source: a file or a table.
+        drop: columns to leave out.
+        reading: how the file is read.
+        unknown: what becomes of categories that the training data did not have.
+
+    Returns:
+        The scores, beside those of a guess.
+
+    Raises:
+        ValueError: if columns are lacking, or cells cannot be used.
+    """
     model, table = _model_and_table(model, source, drop, reading)
     return model.evaluate(table, unknown=unknown)
 

@@ -29,7 +29,8 @@ class Scores:
             class. What is not defined on these rows is left out.
         baseline: the same figures of the guess.
         guess: what is guessed, in words: the mean, or the most frequent class, of the training rows.
-        truth, predicted: one value per row.
+        truth: one value per row.
+        predicted: one value per row.
         classes: their names, where the target is a class.
     """
 

@@ -12,11 +12,19 @@ from cmalight.training.history import EpochRecord
 class Callback(Protocol):
     """Told of every epoch; returning True asks the run to stop. `close` is called at the end, where there is one."""
 
-    def on_epoch_end(self, record: EpochRecord) -> bool | None: ...
+    def on_epoch_end(self, record: EpochRecord) -> bool | None:
+        """After each epoch; True asks for a stop."""
 
 
 class TensorBoard:
-    """Writes loss, lr, outcome and evaluations as scalars for TensorBoard."""
+    """Writes loss, lr, outcome and evaluations as scalars for TensorBoard.
+
+    Args:
+        folder: of the log.
+
+    Raises:
+        ImportError: if its writer is not installed.
+    """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         try:
@@ -26,6 +34,7 @@ class TensorBoard:
         self._writer: Any = SummaryWriter(os.fspath(folder))
 
     def on_epoch_end(self, record: EpochRecord) -> None:
+        """Write the figures of an epoch."""
         scalars = {
             "loss/f_tilde": record.f_tilde,
             "loss/train": record.train_loss,
@@ -41,4 +50,5 @@ class TensorBoard:
                 self._writer.add_scalar(name, value, record.epoch)
 
     def close(self) -> None:
+        """Finish the log."""
         self._writer.close()

@@ -61,12 +61,17 @@ class EpochRecord:
 
 
 class History(Sequence[EpochRecord]):
-    """The records of a run, in order."""
+    """The records of a run, in order: a sequence.
+
+    Args:
+        records: to begin with.
+    """
 
     def __init__(self, records: Sequence[EpochRecord] = ()) -> None:
         self._records = list(records)
 
     def append(self, record: EpochRecord) -> None:
+        """One epoch more."""
         self._records.append(record)
 
     def __len__(self) -> int:
@@ -109,10 +114,19 @@ class History(Sequence[EpochRecord]):
         return frame
 
     def to_plain(self) -> list[dict[str, Any]]:
+        """One dict of plain values per epoch."""
         return [asdict(record) for record in self._records]
 
     @classmethod
     def from_plain(cls, plain: Sequence[dict[str, Any]]) -> History:
+        """What `to_plain` gave.
+
+        Args:
+            plain: one dict per epoch.
+
+        Returns:
+            The history.
+        """
         return cls([EpochRecord(**record) for record in plain])
 
 

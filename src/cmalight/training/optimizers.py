@@ -61,8 +61,6 @@ def package(name: str) -> Any:
 
 def muon(params: Iterable[Tensor], /, *, lr: float = 1e-3, weight_decay: float = 0.1, **options: Any) -> Optimizer:
     """Torch's Muon for matrices, AdamW for all else, at one lr: Muon's is adjusted to the size of AdamW's steps."""
-    if not hasattr(torch.optim, "Muon"):
-        raise ImportError(f"Muon came with torch 2.9, and this is torch {torch.__version__}: update torch")
     given = list(params)
     matrices = [p for p in given if p.dim() == 2]
     others = [p for p in given if p.dim() != 2]

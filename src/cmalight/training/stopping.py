@@ -67,11 +67,13 @@ class StopRules:
                 raise ValueError(f"Invalid {name} value: {value}; expected a positive number")
 
     def out_of_time(self, seconds: float) -> Stop | None:
+        """Asked before every batch."""
         if self.time_limit is not None and seconds >= self.time_limit:
             return Stop(Status.TIME_LIMIT, f"time limit of {self.time_limit:g} s reached")
         return None
 
     def before_epoch(self, epoch: int, seconds: float) -> Stop | None:
+        """Whether another epoch may begin."""
         if self.max_epochs is not None and epoch >= self.max_epochs:
             return Stop(Status.MAX_EPOCHS, f"{self.max_epochs} epochs done")
         return self.out_of_time(seconds)
@@ -117,4 +119,5 @@ class Interruptions:
         self.requested = True
 
     def stop(self) -> Stop | None:
+        """Once Ctrl-C was pressed."""
         return Stop(Status.INTERRUPTED, "interrupted by Ctrl-C") if self.requested else None

@@ -26,6 +26,7 @@ class ClassWeighted(nn.Module):
         self.register_buffer("weight", torch.as_tensor(weight, dtype=torch.get_default_dtype()))
 
     def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        """The mean over the batch."""
         weight = self.weight.to(output.dtype)
         return nn.functional.cross_entropy(output, target, weight=weight, reduction="sum") / len(target)
 
@@ -47,6 +48,7 @@ class SampleWeighted(nn.Module):
         self._takes_labels = isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss)
 
     def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        """The mean over the batch."""
         own, weight = target[:, :-1], target[:, -1]
         each: Tensor = self._each(output, own[:, 0].long() if self._takes_labels else own.reshape(output.shape))
         return (each.reshape(len(each), -1).mean(1) * weight).mean()

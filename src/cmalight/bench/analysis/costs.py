@@ -26,9 +26,10 @@ _POINT_COLUMNS = ["key", "seconds", "epochs", "evaluations", "loss", "test_loss"
 class Traces:
     """The runs that ended well as points: what was spent, and the true loss there.
 
-    labels: every run, those that failed too
-    points: one row per measurement, in order: the start, the measured epochs, the end
-    improvements: the points that are lower than all before them in their run
+    Attributes:
+        labels: every run, those that failed too.
+        points: one row per measurement, in order: the start, the measured epochs, the end.
+        improvements: the points that are lower than all before them in their run.
     """
 
     labels: Labelled
@@ -37,10 +38,19 @@ class Traces:
 
     @property
     def runs(self) -> pandas.DataFrame:
+        """One row per run, with the names that tables and figures give it."""
         return self.labels.runs
 
 
 def traces(results: Results) -> Traces:
+    """The points of all runs, prepared once for many costs.
+
+    Args:
+        results: what `load` gave.
+
+    Returns:
+        What `solution_costs` takes in their place.
+    """
     labels = labelled(results.runs)
     points = _points(labels.runs, results.epochs)
     return Traces(labels, points, _improvements(points))
@@ -59,9 +69,18 @@ def solution_costs(
     A problem is a data set, a network and a seed. It is solved at the first moment with a measured true training loss
     of at most f_L + tau (f(w0) - f_L), where f_L is the lowest that any of `solvers` measured on it.
 
-    measure: "seconds" of training, "epochs", full "evaluations", or "work", epochs and a third of the evaluations
-    solvers: all others are as if they had never run
-    complete: leave out problems that one of the solvers has no result of; otherwise their costs are NaN
+    Args:
+        source: what `load` or `traces` gave.
+        tau: how close to the best counts as solved.
+        measure: "seconds" of training, "epochs", full "evaluations", or "work", epochs and a third of the evaluations.
+        solvers: all others are as if they had never run.
+        complete: leave out problems that one of the solvers has no result of; otherwise their costs are NaN.
+
+    Returns:
+        The costs.
+
+    Raises:
+        ValueError: for a solver that has no run.
     """
     import pandas
 

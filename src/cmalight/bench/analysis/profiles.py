@@ -23,13 +23,25 @@ LEVEL = 0.95
 def performance_profile(costs: pandas.DataFrame) -> pandas.DataFrame:
     """The share of the problems that a solver solves at no more than `ratio` times the least cost of any solver.
 
-    The index is `ratio`: 1, and every ratio at which a curve rises. A curve is flat between two of them.
+    Args:
+        costs: one row per problem, one column per solver, inf for never; what `solution_costs` gives.
+
+    Returns:
+        One column per solver. The index is `ratio`: 1, and every ratio at which a curve rises; a curve is flat between
+        two of them.
     """
     return _steps(ratios(costs), start=1.0, name="ratio")
 
 
 def data_profile(costs: pandas.DataFrame) -> pandas.DataFrame:
-    """The share of the problems that a solver solves at a cost of no more than `cost`; flat between two rows."""
+    """The share of the problems that a solver solves at a cost of no more than `cost`; flat between two rows.
+
+    Args:
+        costs: one row per problem, one column per solver, inf for never; what `solution_costs` gives.
+
+    Returns:
+        One column per solver, over `cost`.
+    """
     return _steps(_checked(costs), start=0.0, name="cost")
 
 
@@ -37,6 +49,12 @@ def ratios(costs: pandas.DataFrame) -> pandas.DataFrame:
     """Each cost over the least of its row; equal costs are equal ratios.
 
     Where the least is 0, as when the start was good enough, 0 is the ratio 1 and all else is infinitely worse.
+
+    Args:
+        costs: one row per problem, one column per solver, inf for never; what `solution_costs` gives.
+
+    Returns:
+        The ratios, in the same places.
     """
     import pandas
 
@@ -57,8 +75,16 @@ def profile_area(
 ) -> pandas.DataFrame:
     """The area under each performance profile over log(ratio), from 1 to `limit`, as a share of the whole.
 
-    1 is a solver that is the best on every problem, 0 one that is never within `limit` times the best. `low` and
-    `high` are the bootstrap's percentile interval over problems; the resamples are the same on every call.
+    1 is a solver that is the best on every problem, 0 one that is never within `limit` times the best.
+
+    Args:
+        costs: one row per problem, one column per solver, inf for never; what `solution_costs` gives.
+        limit: the largest ratio that counts.
+        resamples: of the bootstrap, the same ones on every call.
+        level: of its interval.
+
+    Returns:
+        One row per solver: `area`, and `low` and `high`, the bootstrap's percentile interval over problems.
     """
     import pandas
 
@@ -82,7 +108,14 @@ def profile_area(
 
 
 def pairwise_wins(costs: pandas.DataFrame) -> pandas.DataFrame:
-    """On how many problems the solver of the row cost less than that of the column; a tie is nobody's."""
+    """On how many problems the solver of the row cost less than that of the column; a tie is nobody's.
+
+    Args:
+        costs: one row per problem, one column per solver, inf for never; what `solution_costs` gives.
+
+    Returns:
+        One row and one column per solver.
+    """
     import pandas
 
     checked = _checked(costs)

@@ -127,6 +127,7 @@ def profile_figure(study: Study, tau: float) -> Figure:
 
 
 def data_profile_figure(study: Study) -> Figure:
+    """Data profiles by training time."""
     figure, places = panels(len(PAPER_TAUS))
     looks = styles(study.traces.labels.solvers)
     for axes, tau in zip(places, PAPER_TAUS, strict=True):
@@ -145,6 +146,7 @@ def data_profile_figure(study: Study) -> Figure:
 
 
 def area_figure(study: Study) -> Figure:
+    """The areas under the performance profiles, with their intervals."""
     solvers = study.traces.labels.solvers
     figure, places = panels(len(PAPER_TAUS), height=1.3 + 0.2 * len(solvers))
     looks = styles(solvers)

@@ -46,12 +46,15 @@ _logger = logging.getLogger("cmalight.bench")
 
 @dataclass(frozen=True)
 class Summary:
-    """How it ended.
+    """How the runs of a spec ended.
 
-    recorded: how many runs have which status, those of earlier calls included
-    not_written: runs that ended, but whose files could not be written; the next call runs them again
-    left_out: what could not be had (a data set, a solver that a machine does not have, ...) with the reason; the runs
-        that need it are left for the next call
+    Attributes:
+        total: how many runs the spec has.
+        recorded: how many runs have which status, those of earlier calls included.
+        reused: how many of them are of earlier calls.
+        not_written: runs that ended, but whose files could not be written; the next call runs them again.
+        left_out: what could not be had (a data set, a solver that a machine does not have, ...) with the reason; the
+            runs that need it are left for the next call.
     """
 
     total: int
@@ -62,7 +65,7 @@ class Summary:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every run has a result, good or bad."""
+        """Whether nothing is left to run."""
         return sum(self.recorded.values()) == self.total
 
     @property
@@ -92,6 +95,7 @@ class Driver:
     left_out: dict[str, str] = field(default_factory=dict)
 
     def drive(self, left: Sequence[PlannedRun]) -> Summary:
+        """Until every run that can be had has a result."""
         try:
             for one in left:
                 self._submit(one, attempt=1)

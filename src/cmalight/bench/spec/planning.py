@@ -68,9 +68,17 @@ class PlannedRun:
 
 
 def plan(spec: Spec, *, fetch: bool = False) -> list[PlannedRun]:
-    """All runs, cell by cell; SpecError for a solver or a network that cannot be made.
+    """All runs, cell by cell.
 
-    fetch: download a user's own data first, which is part of what defines a run
+    Args:
+        spec: what to compare.
+        fetch: download a user's own data first, which is part of what defines a run.
+
+    Returns:
+        The runs, each with the hash of what defines it.
+
+    Raises:
+        SpecError: for a solver or a network that cannot be made.
     """
     for solver in spec.solvers:
         check_solver(solver)
@@ -113,8 +121,10 @@ def key_of(definition: Plain) -> str:
 class Narrowing:
     """What the command's options leave of a spec.
 
-    seeds: "3" for the first three, "0,4" or "2-4" for these
-    only: names of data sets, networks or solvers; of each kind that is named, only these
+    Attributes:
+        time_limit: in place of the spec's.
+        seeds: "3" for the first three, "0,4" or "2-4" for these.
+        only: names of data sets, networks or solvers; of each kind that is named, only these.
     """
 
     time_limit: float | None = None
@@ -123,6 +133,18 @@ class Narrowing:
 
 
 def narrowed(spec: Spec, narrowing: Narrowing) -> Spec:
+    """A part of a comparison.
+
+    Args:
+        spec: the whole.
+        narrowing: what to leave of it.
+
+    Returns:
+        Another spec.
+
+    Raises:
+        SpecError: for a name that the spec does not have, or seeds that it has not.
+    """
     changes: dict[str, Any] = {}
     if narrowing.time_limit is not None:
         changes["time_limit"] = float(narrowing.time_limit)

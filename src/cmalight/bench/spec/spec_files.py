@@ -16,7 +16,17 @@ _LARGEST = 1 << 20
 
 
 def read_spec(preset_or_path: str | Path) -> Spec:
-    """A preset by its name, or a TOML file by its path; data sets in TOML files are looked for beside the spec."""
+    """A preset by its name, or a TOML file by its path; data sets in TOML files are looked for beside the spec.
+
+    Args:
+        preset_or_path: one of `PRESETS`, or a path.
+
+    Returns:
+        The spec, every key of which was checked.
+
+    Raises:
+        SpecError: if it cannot be read, or says something that is not known or possible.
+    """
     if preset_or_path in PRESETS:
         text = (resources.files("cmalight.bench.spec") / "presets" / f"{preset_or_path}.toml").read_text(
             encoding="utf-8"

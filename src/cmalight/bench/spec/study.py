@@ -25,11 +25,13 @@ class SpecError(ValueError):
 
 @dataclass(frozen=True)
 class Solver:
-    """A solver with its parameters.
+    """A solver of a comparison, with its parameters.
 
-    solver: a name of `solvers.SOLVERS`, or `module:callable`, called as `callable(parameters, **options)`
-    name: what tables and figures call it
-    full_batch: all samples in one batch; None leaves it to the solver
+    Attributes:
+        solver: a name of `solvers.SOLVERS`, or `module:callable`, called as `callable(parameters, **options)`.
+        name: what tables and figures call it.
+        options: its keyword arguments.
+        full_batch: all samples in one batch; None leaves it to the solver.
     """
 
     solver: str
@@ -40,7 +42,13 @@ class Solver:
 
 @dataclass(frozen=True)
 class Network:
-    """A network: `3x20`, `paper:3x20`, `resnet18`, or `module:callable`, called as `callable(features=, outputs=)`."""
+    """A network of a comparison.
+
+    Attributes:
+        network: `3x20`, `paper:3x20`, `resnet18`, or `module:callable`, called as `callable(features=, outputs=)`.
+        name: what tables and figures call it.
+        options: keyword arguments beside these.
+    """
 
     network: str
     name: str

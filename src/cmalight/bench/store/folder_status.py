@@ -31,10 +31,13 @@ _SPEC_FORMAT, _PROGRESS_FORMAT, _VERSION = "cmalight-bench-spec", "cmalight-benc
 class Counts:
     """What `cmalight bench status` says.
 
-    recorded: how many runs have which status
-    left: runs of all calls for the folder that have no result and are not running; None where no call is known
-    driver: who works on the folder now
-    seconds_left: an estimate, the driver's while there is one
+    Attributes:
+        recorded: how many runs have which status.
+        damaged: the files that cannot be used.
+        running: the runs that are under way.
+        left: runs of all calls for the folder that have no result and are not running; None where no call is known.
+        driver: who works on the folder now.
+        seconds_left: an estimate, the driver's while there is one.
     """
 
     recorded: dict[str, int]
@@ -46,7 +49,17 @@ class Counts:
 
 
 def status(folder: str | Path) -> Counts:
-    """Reads the folder alone: neither the data nor the solvers need be here."""
+    """How far a results folder is; it reads the folder alone: neither the data nor the solvers need be here.
+
+    Args:
+        folder: of the results.
+
+    Returns:
+        What is recorded, damaged, under way and left.
+
+    Raises:
+        ResultError: if it is no results folder.
+    """
     folder = Path(folder)
     files = result_files(folder)
     calls = read_calls(folder)
@@ -73,7 +86,7 @@ def status(folder: str | Path) -> Counts:
 
 
 def add_call(folder: Path, call: Call) -> None:
-    """What the folder is for, beside what it was for already."""
+    """Write down what was asked for."""
     write_calls(folder, joined_calls([*read_calls(folder), call]))
 
 
@@ -88,6 +101,7 @@ def joined_calls(calls: Sequence[Call]) -> list[Call]:
 
 
 def write_calls(folder: Path, calls: Sequence[Call]) -> None:
+    """In place of those that are known."""
     write_document(folder / "spec.json", _SPEC_FORMAT, _VERSION, {"calls": [asdict(call) for call in calls]})
 
 
@@ -106,10 +120,12 @@ def read_calls(folder: Path) -> list[Call]:
 
 
 def write_progress(folder: Path, progress: Progress) -> None:
+    """What the driver knows, for those who look at the folder."""
     write_document(folder / "progress.json", _PROGRESS_FORMAT, _VERSION, {**asdict(progress), "time": time.time()})
 
 
 def clear_progress(folder: Path) -> None:
+    """Of a driver that has ended."""
     with suppress(OSError):
         (folder / "progress.json").unlink(missing_ok=True)
 

@@ -40,7 +40,17 @@ class Results(NamedTuple):
 
 
 def load(folder: str | Path) -> Results:
-    """Everything that is in a results folder; a damaged file is named in a warning and left out."""
+    """Everything that is in a results folder; a damaged file is named in a warning and left out.
+
+    Args:
+        folder: of the results.
+
+    Returns:
+        Two frames: one row per run, one row per epoch.
+
+    Raises:
+        ResultError: if it is no results folder.
+    """
     try:
         import pandas
     except ImportError as missing:

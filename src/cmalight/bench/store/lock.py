@@ -48,4 +48,5 @@ def owner_alive(folder: Path) -> Owner | None:
 
 
 def lock_path(folder: Path) -> Path:
+    """Whose file says who works on the folder."""
     return folder / "lock"

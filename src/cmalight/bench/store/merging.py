@@ -27,10 +27,20 @@ class MergeError(ValueError):
 
 
 def merge(folders: Sequence[str | Path], out: str | Path) -> int:
-    """Copies the results of all folders to `out`, which may have some already; returns how many it has then.
+    """Copies the results of all folders to `out`, which may have some already.
 
     Nothing is written if two folders have results of one run that differ in more than times, or different data under
     one name. A damaged file is left where it is, with a warning.
+
+    Args:
+        folders: of results.
+        out: the folder that gets them all.
+
+    Returns:
+        How many results `out` has then.
+
+    Raises:
+        MergeError: if they contradict each other.
     """
     out = Path(out)
     sources = [Path(folder) for folder in folders]

@@ -29,10 +29,12 @@ class LaterVersionError(ValueError):
 
 
 def runs_folder(folder: Path) -> Path:
+    """Where the files of the runs are."""
     return folder / "runs"
 
 
 def result_path(folder: Path, key: str) -> Path:
+    """Of the run with that key."""
     return runs_folder(folder) / f"{key}.json"
 
 
@@ -80,6 +82,7 @@ def write_document(path: Path, form: str, version: int, content: dict[str, Any])
 
 
 def read_document(path: Path, form: str, version: int) -> dict[str, Any]:
+    """What `write_document` wrote; ResultError where it is not intact."""
     try:
         data = path.read_bytes()
     except IsADirectoryError as error:

@@ -35,10 +35,10 @@ class RemoteFile:
     """A file as its publisher distributes it.
 
     Attributes:
-        name: what it is called in a data folder, and how its name ends in the cache.
+        name: what it is called in a data folder and in the cache.
         urls: the publisher's address first, then mirrors; the container (zip, gz, tar, plain) may differ between them.
         sha256: every digest known to be good; empty where none could be established.
-        size: in bytes, for the progress bar.
+        size: in bytes, where it is known.
         other_names: further names under which a file put there by hand is found.
     """
 
@@ -73,7 +73,12 @@ class Meaning:
 class Raw:
     """What a source reads: rows of features (or NCHW pixels), one target per row, a test part if the publisher cut one.
 
-    Regression targets are numbers; class labels count from 0. `meaning` is None where columns have no names.
+    Attributes:
+        x: the inputs.
+        y: the targets: numbers for regression, labels from 0 for classification.
+        x_test: inputs of the publisher's own test part.
+        y_test: its targets.
+        meaning: what columns and classes are called; None where they have no names.
     """
 
     x: Array
@@ -83,6 +88,7 @@ class Raw:
     meaning: Meaning | None = None
 
     def arrays(self) -> dict[str, Array]:
+        """By name: those that are there."""
         named = {"x": self.x, "y": self.y, "x_test": self.x_test, "y_test": self.y_test}
         return {name: array for name, array in named.items() if array is not None}
 
@@ -99,7 +105,15 @@ class Raw:
 class Source(Protocol):
     """Reads a data set from its files (by `RemoteFile.name`); its repr stands for what it does, in the cache's key."""
 
-    def read(self, files: Mapping[str, Path]) -> Raw: ...
+    def read(self, files: Mapping[str, Path]) -> Raw:
+        """Read the files of a data set.
+
+        Args:
+            files: their paths by name.
+
+        Returns:
+            What is in them.
+        """
 
 
 @dataclass(frozen=True)
@@ -107,22 +121,22 @@ class Entry:
     """A data set: where it comes from, how it is read, and what must come out.
 
     Attributes:
-        name: by which it is asked for.
+        name: by which it is found.
         task: "regression" or "classification".
-        source: what reads it.
-        title: a few words.
-        group: what it is listed under.
-        rows: what reading must give; None where it is not known beforehand.
-        features: what reading must give; None where it is not known beforehand.
-        classes: how many; None finds it out, or for regression.
+        source: reads its files.
+        title: in words.
+        group: of the registry's list.
+        rows: that reading must give; None where it is not known beforehand.
+        features: that reading must give; None where it is not known beforehand.
+        classes: how many there are.
         test_rows: the size of the publisher's own test part; 0 where the rows are split by us.
-        image: channels, height and width; None for tables.
-        files: what it is read from; none where it is embedded or generated.
-        values_sha256: `Raw.digest` of the right values; None where it is not known.
-        encoding: how the columns came about, in words.
-        licence: of the data, in words.
-        citation: what to cite.
-        homepage: its address.
+        image: channels, height and width.
+        files: that it is read from; none where it is embedded.
+        values_sha256: `Raw.digest` of the right values.
+        encoding: what was done to columns, in words.
+        licence: of the data.
+        citation: whom to cite.
+        homepage: where it is described.
         folder: where the files are looked for first (a user's own data set).
     """
 
@@ -160,4 +174,5 @@ class Entry:
 
     @property
     def is_embedded(self) -> bool:
+        """Whether it needs no files."""
         return not self.files
