@@ -5,16 +5,12 @@ from __future__ import annotations
 import io
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from cmalight.files import check_outputs, write_all
-from cmalight.tables.encoding import ClassTarget
-
-if TYPE_CHECKING:
-    from cmalight.tabular.model import TabularModel
+from cmalight.tables.encoding import ClassTarget, Target
 
 
 class Served(nn.Module):
@@ -23,12 +19,12 @@ class Served(nn.Module):
     low: Tensor
     span: Tensor
 
-    def __init__(self, model: TabularModel) -> None:
+    def __init__(self, network: nn.Module, target: Target) -> None:
         super().__init__()
-        self.network = model.network
-        self.of_classes = isinstance(model.target, ClassTarget)
-        if not isinstance(model.target, ClassTarget):
-            ends = torch.as_tensor(model.target.decode(torch.tensor([[0.0], [1.0]]).double().numpy()))
+        self.network = network
+        self.of_classes = isinstance(target, ClassTarget)
+        if not isinstance(target, ClassTarget):
+            ends = torch.as_tensor(target.decode(torch.tensor([[0.0], [1.0]]).double().numpy()))
             self.register_buffer("low", ends[0].clone())
             self.register_buffer("span", ends[1] - ends[0])
 
@@ -39,11 +35,13 @@ class Served(nn.Module):
         return (outputs.double() * self.span + self.low)[:, 0]
 
 
-def export_model(model: TabularModel, path: str | Path) -> None:
-    """Writes a file that other programs run; its input is what `model.encode` makes of rows.
+def export_network(network: nn.Module, target: Target, width: int, path: str | Path) -> None:
+    """Writes a file that other programs run; its input is what `TabularModel.encode` makes of rows.
 
     Args:
-        model: what is to be written.
+        network: what is to be written.
+        target: how its outputs are to be read.
+        width: of its inputs.
         path: ends in .onnx (`pip install "cmalight[onnx]"`) or, for `torch.export.load`, in .pt2.
 
     Raises:
@@ -53,8 +51,8 @@ def export_model(model: TabularModel, path: str | Path) -> None:
     if path.suffix not in (".onnx", ".pt2"):
         raise ValueError(f"{path} has no known ending; expected .onnx, or .pt2 for torch.export")
     check_outputs({"path": path}, ())
-    served = Served(model).eval()
-    example = torch.zeros(2, model.features.width)
+    served = Served(network, target).eval()
+    example = torch.zeros(2, width)
     shapes = {"inputs": {0: torch.export.Dim("rows")}}
     if path.suffix == ".pt2":
         program = torch.export.export(served, (example,), dynamic_shapes=shapes)

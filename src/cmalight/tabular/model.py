@@ -22,7 +22,7 @@ from cmalight.tables.frames import table_from_frame
 from cmalight.tables.recognition import Recognition
 from cmalight.tables.scaling import Array
 from cmalight.tables.table import Column, Reading, Table, listed, number_name
-from cmalight.tabular.export import export_model
+from cmalight.tabular.export import export_network
 from cmalight.tabular.scores import Scores, scores_of
 from cmalight.training.schema import TEXT, DictOf, ListOf, Maybe, Number, One, Record, Tagged, anything
 
@@ -134,12 +134,12 @@ class TabularModel:
         return self.features.apply(rows if isinstance(rows, Table) else self.table(rows)).astype(np.float32)
 
     def export(self, path: str | Path) -> None:
-        """Writes a file that other programs run; see `cmalight.tabular.export.export_model`.
+        """Writes a file that other programs run; see `cmalight.tabular.export.export_network`.
 
         Args:
             path: ends in .onnx (`pip install "cmalight[onnx]"`) or, for `torch.export.load`, in .pt2.
         """
-        export_model(self, path)
+        export_network(self.network, self.target, self.features.width, path)
 
     def predict(
         self, rows: Table | pandas.DataFrame, *, unknown: Unknown = "zeros", keep: Collection[str] = ()
