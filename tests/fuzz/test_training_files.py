@@ -160,7 +160,7 @@ def test_small_files_stay_small(tmp_path):
 def options_in(folder):
     return {
         "pair": data(40),
-        "max_epochs": 400,
+        "max_epochs": 200,
         "optimizer_options": {"lr": 3.0},
         "checkpoint": folder / "run.pt",
         "checkpoint_seconds": 0.0,
@@ -197,9 +197,11 @@ def test_a_process_killed_at_random_times_gives_the_run_that_was_not(tmp_path):
             runs += 1
             folder = tmp_path / str(runs)
             folder.mkdir()
-    process = context.Process(target=run_to_the_end, args=(folder, context.Event()), daemon=True)
+    started = context.Event()
+    process = context.Process(target=run_to_the_end, args=(folder, started), daemon=True)
     process.start()
     process.join(600)
+    assert process.exitcode == 0
     for number in range(runs + 1):
         assert same_state(torch.load(tmp_path / str(number) / "done.pt", weights_only=True), whole.state_dict())
         lines = (tmp_path / str(number) / "history.jsonl").read_text().splitlines()
