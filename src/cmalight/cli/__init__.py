@@ -54,4 +54,4 @@ class Verbs(click.Group):
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def command() -> None:
-    """Train networks with an optimizer that needs no schedule and cannot diverge."""
+    """Train networks with an optimizer that looks where its steps lead, and undoes those that did harm."""

@@ -49,7 +49,7 @@ class Controlled(EpochOptimizer):
             else, if lr is below what is usual, or the loss has fallen far enough       lr ← g lr
         and over the last part of the budget, where there is one, lr goes to zero, step by step
 
-    The whole listing, and what each of its parts is worth, is in docs/controlled.md.
+    The whole listing is in docs/controlled.md, what each of its parts is worth in docs/studies/control.md.
 
     Args:
         base: The optimizer whose steps are taken; its `lr` is set by the control, and its groups are these groups.
@@ -75,7 +75,7 @@ class Controlled(EpochOptimizer):
         ValueError: If it is one that cannot be watched, or a setting is out of its range.
 
     Example:
-        >>> optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=1e-2, eps=1e-15), max_epochs=30)
+        >>> optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=7e-3, eps=1e-15), max_epochs=30)
         >>> objective = Objective(model, loss_fn, loader)
         >>> for _ in range(30):
         ...     with optimizer.epoch(objective) as epoch:

@@ -21,7 +21,7 @@ def controlled_adam(params: Iterable[Tensor], *, lr: float | None = None, **opti
     """Adam under the tolerant watchdog; options other than Adam's own are `Controlled`'s.
 
     `eps` is far below torch's 1e-8: the gradients of the first layers of a deep sigmoid network are smaller than that.
-    Adam would not move them, and never leave the plateau on which such a network starts (docs/controlled.md).
+    Adam would not move them, and never leave the plateau on which such a network starts (docs/studies/control.md).
     """
     own = {name: options.pop(name) for name in inspect.signature(torch.optim.Adam).parameters if name in options}
     base = torch.optim.Adam(params, **{"lr": 7e-3, "eps": 1e-15, **own})
