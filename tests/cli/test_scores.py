@@ -109,6 +109,8 @@ def test_predictions_come_with_all_probabilities_and_the_columns_that_are_kept(c
         ("n2", "3", "tulip"),
     ]
     assert sum(float(rows[0][name]) for name in probabilities) == pytest.approx(1, abs=1e-3)
+    (cmalight.folder / "new.csv").write_text("prediction,petal\n1,1.0\n")
+    assert "'prediction' is called as" in cmalight.refused("predict", kinds, "new.csv", "--keep", "prediction")
 
 
 def test_a_saved_model_predicts_and_scores_a_frame(cmalight, kinds, houses):
@@ -144,6 +146,7 @@ def test_options_reach_the_optimizer_the_network_and_torch(cmalight, flowers):
     assert "Tanh" in str(load_model("m.pt").network)
     assert "speed" in cmalight.refused(*table, "--optimizer-option", "speed=3")
     assert "NAME=VALUE" in cmalight.refused(*table, "--optimizer-option", "speed")
+    assert "lr is given twice" in cmalight.refused(*table, "--optimizer-option", "lr=3", "--lr", 2)
     assert "activation" in cmalight.refused(*table, "--activation", "step")
     assert "Unknown device 'tpu'" in cmalight.refused(*table, "--device", "tpu")
 

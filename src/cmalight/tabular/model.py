@@ -156,6 +156,11 @@ class TabularModel:
         """
         table = rows if isinstance(rows, Table) else self.table(rows)
         kept = tuple(table.column(name) for name in keep)
+        taken = [name for name in keep if name == "prediction" or name.startswith("probability")]
+        if taken:
+            raise DataError(
+                f"{table.source}: the kept column {taken[0]!r} is called as a column of predictions is; rename it"
+            )
         outputs = self._outputs_for(table, unknown, keep)
         if isinstance(self.target, ClassTarget):
             names = np.array(self.target.decode(outputs), dtype=object)

@@ -149,7 +149,9 @@ def train_on_table(
     network = _network(net, activation, prepared, choices.seed).to(device)
     if batch_size == "auto":
         batch_size = auto_batch_size(len(training[0]))
-    named = {"lr": lr, "weight_decay": weight_decay}
+    named = {name: value for name, value in (("lr", lr), ("weight_decay", weight_decay)) if value is not None}
+    if twice := sorted(named.keys() & (optimizer_options or {}).keys()):
+        raise ValueError(f"{twice[0]} is given twice, also among the options of the optimizer; leave one out")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*has stalled", category=RuntimeWarning)  # said below
         result = fit(
@@ -157,7 +159,7 @@ def train_on_table(
             _loss(prepared, class_weight).to(device),
             training,
             optimizer=optimizer,
-            optimizer_options={**(optimizer_options or {}), **{k: v for k, v in named.items() if v is not None}},
+            optimizer_options={**(optimizer_options or {}), **named},
             batch_size=batch_size,
             seed=choices.seed,
             max_epochs=100 if max_epochs is None and time_limit is None else max_epochs,
