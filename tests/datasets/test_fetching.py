@@ -182,6 +182,22 @@ def test_an_answer_above_the_limit_is_refused_and_not_kept(monkeypatch: pytest.M
     assert cached_files() == []
 
 
+def test_what_comes_with_a_redirection_is_not_read() -> None:
+    sent = []
+
+    def elsewhere(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(b"HTTP/1.0 301 Moved\r\nLocation: /b\r\n\r\n")
+        for _ in range(64):
+            handler.wfile.write(bytes(1 << 20))
+            sent.append(1)
+
+    with serving({"a": elsewhere, "b": TEXT}) as server:
+        entry(server.url("a"), sha256=(SHA,))
+        assert len(load_dataset("tiny").x_train) == 30
+        assert server.requests == ["/a", "/b"]
+    assert len(sent) < 64
+
+
 def test_an_answer_that_is_packed_unasked_is_unpacked() -> None:
     with serving({"a": packed(TEXT)}) as server:
         entry(server.url("a"), sha256=(SHA,))

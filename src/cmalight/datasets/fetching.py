@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
+from urllib.parse import urljoin
 
 from cmalight.datasets.entries.entry import Entry, RemoteFile, library
 from cmalight.errors import DataError
@@ -21,6 +22,7 @@ CACHE_VARIABLE = "CMALIGHT_CACHE"
 TIMEOUT_SECONDS = 30
 SLOWNESS_SECONDS = 30.0  # over which a download has to keep the lowest rate
 LOWEST_RATE = 10_000  # bytes per second
+_MOST_REDIRECTIONS = 10
 _CHUNK = 1 << 20
 _logger = logging.getLogger("cmalight")
 Show = Callable[[int, int | None], None]  # bytes done, and of how many
@@ -170,8 +172,12 @@ class _Transfer:
             if thread.is_alive() and self._response is not None:
                 self._response.raw.shutdown()  # wakes a thread that waits for the next byte
                 thread.join(TIMEOUT_SECONDS)
-        if self._failure is not None:
-            raise self._failure
+        failure, self._failure = self._failure, None
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # which holds this frame, and through it all that the caller has
 
     def _work(self) -> None:
         try:
@@ -180,9 +186,7 @@ class _Transfer:
             self._failure = failure
 
     def _download(self) -> None:
-        requests = library("requests")
-        headers = {"Accept-Encoding": "identity"}
-        with requests.get(self._url, stream=True, timeout=TIMEOUT_SECONDS, headers=headers) as response:
+        with _answer(self._url) as response:
             if self._given_up.is_set():
                 return
             response.raise_for_status()
@@ -209,6 +213,21 @@ class _Transfer:
         if total is not None and raw.tell() < total:
             raise DataError(f"{self._url} broke off after {raw.tell()} of {total} bytes")
         return sha.hexdigest()
+
+
+def _answer(url: str) -> Any:
+    """The answer at the end of the redirections; requests would read what comes with each of them into memory."""
+    requests = library("requests")
+    session = requests.Session()
+    redirection, session.get_redirect_target = session.get_redirect_target, lambda _: None
+    for _ in range(_MOST_REDIRECTIONS):
+        response = session.get(url, stream=True, timeout=TIMEOUT_SECONDS, headers={"Accept-Encoding": "identity"})
+        target = redirection(response)
+        if target is None:
+            return response
+        response.close()
+        url = urljoin(url, target)
+    raise requests.exceptions.TooManyRedirects(f"more than {_MOST_REDIRECTIONS} redirections")
 
 
 @contextlib.contextmanager
