@@ -12,6 +12,7 @@ from torch import nn
 
 import cmalight
 from cmalight.rules import tolerant
+from tests.test_rooms import FLOORS
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
@@ -66,6 +67,20 @@ def test_links_between_documents_lead_somewhere(document):
             headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
             slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
             assert anchor[1:] in slugs, f"{document.name} points to {target}{anchor}"
+
+
+def test_the_architecture_names_what_is_there_and_every_room():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    drawn = re.findall(r'\["([^<]*)<br>', page)  # the first line of a box of a picture: modules
+    modules = {part for box in drawn for part in re.findall(r"[\w/]+\.py", box)}
+    places = [
+        ROOT / "src" / "cmalight",
+        *(ROOT / "src" / "cmalight" / room for room in ("bench/running", "bench/spec")),
+    ]
+    assert len(modules) > 30
+    assert [name for name in modules if not any((place / name).exists() for place in places)] == []
+    rooms = {room.partition(".")[0] for floor in FLOORS for room in floor}
+    assert [room for room in rooms if f"`{room}/`" not in page and f"`{room}.py`" not in page] == []
 
 
 def python_blocks(document):
