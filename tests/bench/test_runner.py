@@ -216,7 +216,7 @@ def in_a_name_space(script):
 @pytest.mark.slow
 def test_a_full_disk_is_said_and_the_next_call_goes_on(tmp_path):
     """A real one: a file system of 64 kB in a mount name space of its own."""
-    path = toml(tmp_path / "spec.toml", solvers=["adam", "sgd", "ig"], max_epochs=150)
+    path = toml(tmp_path / "spec.toml", solvers=["adam", "sgd", "nadam"], max_epochs=150)
     disk = tmp_path / "disk"
     disk.mkdir()
     command = f"{sys.executable} -m cmalight bench run {path} --out {disk}/out --workers 1 --quiet"
