@@ -1,4 +1,4 @@
-"""From epochs to costs: when a run had solved its problem, to a tolerance, and what it had spent by then."""
+"""From epochs to costs: when a run had solved its problem, to within τ, and what it had spent by then."""
 
 from __future__ import annotations
 

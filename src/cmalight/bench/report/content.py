@@ -126,7 +126,7 @@ def page_data(study: Study) -> dict[str, Any]:
 
 
 def slider(runs: int) -> tuple[float, ...]:
-    """The tolerances of the slider; of many runs every second, for the size of the page."""
+    """The values of τ on the slider; of many runs every second, for the size of the page."""
     return TAUS if runs <= _MANY_RUNS else TAUS[1::2]
 
 

@@ -1,6 +1,6 @@
-"""What the page needs to find the costs at any of its tolerances, for any choice of solvers, exactly.
+"""What the page needs to find the costs at any τ of its slider, for any choice of solvers, exactly.
 
-The loss to reach, f_L + tau (f(w0) - f_L), takes few values on a problem: one for each tolerance of the slider and each
+The loss to reach, f_L + tau (f(w0) - f_L), takes few values on a problem: one for each τ of the slider and each
 solver whose lowest loss may be f_L. They are ranked from the highest down. A point of a run then needs no loss: it has
 the rank of the lowest value it reaches, and the page compares whole numbers where Python compared losses.
 """
