@@ -234,3 +234,11 @@ def test_what_a_packed_table_takes_as_numbers_counts(tmp_path: Path, monkeypatch
         monkeypatch.setenv("CMALIGHT_MAX_BYTES", "1e9")
         assert len(source.read({"f": path}).x) > 0
         monkeypatch.setenv("CMALIGHT_MAX_BYTES", "1e6")
+
+
+def test_a_keel_file_with_two_attributes_of_one_name_is_refused(tmp_path: Path) -> None:
+    data = keel(dict.fromkeys("abcdefgh", "real"), "Y", [[1, 2, 3, 4, 5, 6, 7, 8, 9]]).replace(
+        b"attribute b", b"attribute a"
+    )
+    with pytest.raises(DataError, match="two columns named 'a'"):
+        read("california", zipped(tmp_path / "c.zip", {"california.dat": data}))

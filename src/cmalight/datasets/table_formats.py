@@ -23,7 +23,7 @@ from cmalight.errors import DataError
 from cmalight.files import refuse_larger
 from cmalight.tables.categories import MOST_CATEGORIES, codes, indicators, ordered
 from cmalight.tables.delimited import read_frame
-from cmalight.tables.table import no_column, number_name, refuse_uncut
+from cmalight.tables.table import check_names, no_column, number_name, refuse_uncut
 
 Column = str | int
 _MISSING = ("", "NA", "?", "<null>")
@@ -140,6 +140,7 @@ class Keel:
         names, outputs = self._header(stream, path)
         if len(outputs) != 1 or outputs[0] not in names:
             raise DataError(f"{path} must name one of its attributes after @outputs, it names {outputs}")
+        check_names(path, names)
         text = tuple(names.index(name) for name in self.one_hot if name in names)
         frame = _frame(stream, path, separator=",", header=False, text=text, quoted=False)
         if len(frame.columns) != len(names):
