@@ -60,7 +60,7 @@ def test_a_fit_that_is_stopped_inside_an_epoch_goes_back_to_its_beginning(limit,
     assert torch.equal(flat(module), callback.weights[0])
     assert len(callback.reports) == 1
     assert "back where it began" in caplog.text
-    assert module.trainer.optimizers[0]._epoch is None
+    assert module.trainer.optimizers[0].epoch_under_way is None
 
 
 @pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks")

@@ -81,12 +81,16 @@ def _nothing(_path: str, _thing: Any) -> Iterable[Part]:
 
 
 def _of_dict(path: str, thing: dict[Any, Any]) -> Iterator[Part]:
-    for number, (key, value) in enumerate(itertools.islice(thing.items(), _MEMBERS)):
+    members = dict.items(thing) if isinstance(thing, dict) else thing.items()  # a mapping proxy has no own code
+    for number, (key, value) in enumerate(itertools.islice(members, _MEMBERS)):
         yield f"{path}[{repr(key) if isinstance(key, str | int) else number}]", value
 
 
 def _of_sequence(path: str, thing: Any) -> Iterator[Part]:
-    return ((f"{path}[{number}]", member) for number, member in enumerate(itertools.islice(thing, _MEMBERS)))
+    # Not by an __iter__ of its own: that of a loader which is a list may do anything.
+    kind: Any = next(base for base in (list, tuple, deque, set, frozenset) if isinstance(thing, base))
+    members = itertools.islice(kind.__iter__(thing), _MEMBERS)
+    return ((f"{path}[{number}]", member) for number, member in enumerate(members))
 
 
 def _of_module(path: str, thing: nn.Module) -> Iterator[Part]:
