@@ -1,5 +1,6 @@
 """Ranks under DDP are one process: the same steps, the same decisions, the same weights."""
 
+import itertools
 import weakref
 from contextlib import nullcontext
 
@@ -294,3 +295,23 @@ def test_ranks_are_controlled_as_one_process_inside_epochs_and_within_a_budget(t
     assert first[0] == second[0]
     assert same_state(first[1], second[1])
     assert_equal_runs((*first, None), (alone, states(model), None))
+
+
+def _with_clocks_that_disagree(rank):
+    batches = rank_part(global_batches(), rank, 2)
+    asked = itertools.count()
+
+    def make(parameters):
+        optimizer = Controlled(torch.optim.Adam(parameters, lr=7e-3))
+        optimizer.report_share(lambda: min(1.0, next(asked) * (0.1 if rank else 0.2)))
+        return optimizer
+
+    reports, weights, _ = train(network(), batches, epochs=4, wrap=DDP, make=make)
+    return [report.next_lr for report in reports], weights
+
+
+def test_ranks_whose_clocks_disagree_take_the_same_steps(tmp_path):
+    (lrs, weights), (other_lrs, other_weights) = on_ranks(_with_clocks_that_disagree, tmp_path)
+    assert lrs == other_lrs
+    assert lrs[-1] < 0.5 * max(lrs)
+    assert same_state(weights, other_weights)

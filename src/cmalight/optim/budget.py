@@ -23,13 +23,14 @@ class Budget:
     reported: Callable[[], float] | None = None
     epochs_before: Callable[[], float] | None = None
 
-    def share(self, *, epochs: int, of_epoch: float, steps: float) -> float | None:
+    def share(self, *, epochs: int, of_epoch: float, steps: float, reported: float | None = None) -> float | None:
         """What is done of the run.
 
         Args:
             epochs: That were concluded since w⁰.
             of_epoch: The share of the one under way.
             steps: That were taken since w⁰.
+            reported: What several ranks have agreed on, in place of what each of them would report.
 
         Returns:
             From 0 to 1; None without any limit.
@@ -41,7 +42,7 @@ class Budget:
         if self.max_batches:
             shares.append(steps / self.max_batches)
         if self.reported is not None:
-            shares.append(float(self.reported()))
+            shares.append(float(self.reported()) if reported is None else reported)
         return min(1.0, max(0.0, *shares)) if shares else None
 
     def lasting(self) -> Budget:

@@ -127,7 +127,7 @@ class Epoch:
         self._judge = Judge(control, rule, self._objective, self._ranks, begun)
         is_active = rule.rejects_early and not begun.negative_loss_seen
         self.lookout = Lookout(self._judge, self._ranks, samples=begun.samples, is_active=is_active)
-        self.pace = Pace(control, rule, optimizer.budget, begun, shares_ranks=not self._ranks.alone)
+        self.pace = Pace(control, rule, optimizer.budget, begun, self._ranks)
         self._open_window()
         self._state = _State.OPEN
         optimizer.epoch_under_way = self  # last, so that an epoch that could not begin is not in the way of another

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cmalight.optim.budget import Budget
 from cmalight.optim.control import Control
 from cmalight.optim.state import ControlState
+from cmalight.parallel.ranks import Ranks
 from cmalight.rules.rule import Rule
 
 # Where a budget is used up, and the loop goes on all the same. Zero would not be a step size any more: the groups would
@@ -20,22 +21,21 @@ class Pace:
         rule: Says by what it is multiplied, and when to judge.
         budget: How long the run is.
         begun: What was remembered when the epoch began.
-        shares_ranks: Whether several ranks take the steps, which must all judge after the same one.
+        ranks: Who take the steps; several must all judge after the same one, and agree on what a clock says.
 
     Attributes:
         steps: How many were taken in the epoch.
         factor: By which the step size is multiplied at the moment.
     """
 
-    def __init__(
-        self, control: Control, rule: Rule, budget: Budget, begun: ControlState, *, shares_ranks: bool
-    ) -> None:
+    def __init__(self, control: Control, rule: Rule, budget: Budget, begun: ControlState, ranks: Ranks) -> None:
         self.steps = 0
         self._control = control
         self._rule = rule
         self._budget = budget
         self._begun = begun
-        self._needs_length = shares_ranks
+        self._ranks = ranks
+        self._agreed: float | None = None  # of several ranks: the reported share, as the window began
         self._length: int | None = None
         self._given = 0
         self._judge_after: int | None = None
@@ -50,9 +50,11 @@ class Pace:
     def plan(self) -> None:
         """When to judge next; the end of the epoch needs no plan."""
         self._lrs = self._control.step_sizes.each()
+        if self._budget.reported is not None and not self._ranks.alone:
+            self._agreed = max(row[0] for row in self._ranks.gather(float(self._budget.reported())))
         length = self._length
         window = self._rule.window(self._control.memory(self._rule), length)
-        if window is None or (length is None and self._needs_length):
+        if window is None or (length is None and not self._ranks.alone):
             self._judge_after = None
             return
         after = self.steps + window
@@ -93,7 +95,7 @@ class Pace:
         else:
             of_epoch = 0.0
         steps = self._begun.steps + self.steps + ahead
-        return self._budget.share(epochs=self._begun.epochs, of_epoch=of_epoch, steps=steps)
+        return self._budget.share(epochs=self._begun.epochs, of_epoch=of_epoch, steps=steps, reported=self._agreed)
 
     def _set_factor(self, factor: float) -> None:
         if factor != self.factor:

@@ -70,8 +70,8 @@ class StepSizes:
         if self._is_controlled and not self._warned:
             self._warned = True
             warnings.warn(
-                f"lr {what}, which undoes what {type(self._optimizer).__name__} decided: its control sets lr by itself "
-                "and needs no schedule. A scheduler that only lowers lr, once an epoch, does no harm "
+                f"lr {what}, which undoes what {type(self._optimizer).__name__} decided: its control sets lr by "
+                "itself. A scheduler that only lowers lr, once an epoch, does no harm "
                 "(docs/distributed.md); optimizer.restart(objective, lr=...) sets another lr.",
                 RuntimeWarning,
                 stacklevel=stacklevel,
