@@ -43,7 +43,7 @@ GROUPS = {
     "wsds": [f"wsd {rate}" for rate in ("3e-3", "1e-2", "3e-2", "1e-1")],
 }
 SHAPES = {
-    "adam": lambda t: 1.0,
+    "adam": lambda _: 1.0,
     "linear": lambda t: min(1.0, t / 0.05) * (1 - t),
     "wsd": lambda t: min(1.0, t / 0.05, (1 - t) / 0.4),
 }

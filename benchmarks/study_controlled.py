@@ -1,12 +1,11 @@
-"""The study behind docs/controlled.md: the recommended optimizer against the test-bed's solvers, and its clauses apart.
+"""The recommended optimizer against the test-bed's solvers, on the paper's data sets and networks.
 
     CMALIGHT_DATA=folder python benchmarks/study_controlled.py OUT --part solvers --seconds 10 --seeds 3
 
 Parts: `solvers` (all solvers at their defaults, by the clock), `rates` (Adam at five fixed step sizes, by the clock),
-`starts` (first step sizes from 1e-5 to 10, by epochs), `clauses` (the rule with one clause changed at a time, by
-epochs), `trained` (from weights that Adam has trained), `digits` (a small residual network on scikit-learn's digits, by
-epochs), `eps` (Adam alone on a deep network, by steps). Runs resume, but those of the last three: what is finished in
-OUT is not run again.
+`starts` (first step sizes from 1e-5 to 10, by epochs), `trained` (from weights that Adam has trained), `digits` (a
+small residual network on scikit-learn's digits, by epochs), `eps` (Adam alone on a deep network, by steps). Runs
+resume, but those of the last three: what is finished in OUT is not run again.
 """
 
 import argparse
@@ -42,20 +41,6 @@ OTHERS = (
 )
 RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 STARTS = tuple(10.0**exponent for exponent in range(-5, 2))
-CLAUSES: dict[str, dict[str, object]] = {
-    "auto": {},
-    "tolerance 1.1": {"tolerance": 1.1},
-    "tolerance 3": {"tolerance": 3.0},
-    "patience 1": {"patience": 1},
-    "patience 6": {"patience": 6},
-    "growth 1 (none)": {"growth": 1.0},
-    "growth 1.5": {"growth": 1.5},
-    "theta 0.75": {"theta": 0.75},
-    "eps 1e-8": {"eps": 1e-8},
-    "no probe, lr 1e-3": {"probe": False},
-    "no probe, lr 1e-1": {"probe": False, "lr": 0.1},
-    "paper's rule, light": {"rule": "light"},
-}
 
 
 def main() -> None:
@@ -64,7 +49,6 @@ def main() -> None:
         "solvers": solvers,
         "rates": rates,
         "starts": lambda given: by_epochs(given, {f"{lr:g}": {"lr": lr} for lr in STARTS}, reference="0.001"),
-        "clauses": lambda given: by_epochs(given, CLAUSES, reference="auto"),
         "trained": trained,
         "digits": digits,
         "eps": eps,
@@ -75,9 +59,7 @@ def main() -> None:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument(
-        "--part", choices=("solvers", "rates", "starts", "clauses", "trained", "digits", "eps"), required=True
-    )
+    parser.add_argument("--part", choices=("solvers", "rates", "starts", "trained", "digits", "eps"), required=True)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=6000, help="of a run that is limited by epochs")

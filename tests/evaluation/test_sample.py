@@ -201,3 +201,10 @@ def test_an_objective_that_is_a_plain_function_is_evaluated_itself():
     optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=1e-3))
     run_epoch(optimizer, objective, model, batches)
     assert optimizer.evaluations == len(calls) == 2
+
+
+def test_of_a_large_model_a_few_batches_have_to_do():
+    x, y = table(1600)
+    batches, is_whole = chosen_batches(TensorBatches(x, y, batch_size=16), may_merge=True, weights=1_000_000)
+    assert not is_whole
+    assert sum(len(part) for part, _ in batches) == 4 * 16

@@ -117,7 +117,8 @@ class Objective:
             seed_all(generators)  # for data sets that draw random numbers, as augmentation does
             self._set_mode()
             may_merge = self._may_merge()
-            batches, is_whole = chosen_batches(self._part, may_merge=may_merge)
+            weights = sum(p.numel() for p in self.model.parameters())
+            batches, is_whole = chosen_batches(self._part, may_merge=may_merge, weights=weights)
             if may_merge:
                 batches = list(merged(batches, self.model))
         return Sample(self, batches, is_whole and self._ranks.alone)

@@ -17,6 +17,8 @@ WHOLE = 2048
 # Else this many rows where they can be evaluated in large batches, and this share of an epoch's where not, from two to
 # four batches: so a forward pass over them costs some 2 % of the steps of a window of a hundred batches.
 _MERGED_ROWS = 1024
+# Rows times weights that are evaluated in no time, so that large batches are worth it: for larger models they are not.
+_CHEAP = 1 << 26
 _SHARE = 0.06
 _FEWEST_BATCHES, _MOST_BATCHES = 2, 4
 _SEED = 0x5A3917
@@ -45,8 +47,13 @@ class Sample:
         return self._objective.mean_over(self._batches)
 
 
-def chosen_batches(loader: Iterable[Any], *, may_merge: bool) -> tuple[list[Any], bool]:
+def chosen_batches(loader: Iterable[Any], *, may_merge: bool, weights: int = 1) -> tuple[list[Any], bool]:
     """The batches of a sample of what `loader` gives, and whether that is all of it.
+
+    Args:
+        loader: May be iterated, where its rows cannot be had otherwise.
+        may_merge: Whether small batches can be made into large ones.
+        weights: How many the model has.
 
     Rows are drawn at random, from a seed of their own, where single rows can be had: data may be sorted. Where batches
     have to be taken as they come, the first ones are.
@@ -55,10 +62,11 @@ def chosen_batches(loader: Iterable[Any], *, may_merge: bool) -> tuple[list[Any]
     if sizes is None:
         return _first(loader, _MOST_BATCHES), False
     rows = int(sum(sizes))
-    if may_merge and rows <= WHOLE:
+    cheap = _CHEAP // max(1, weights) if may_merge else 0
+    if rows <= min(WHOLE, cheap):
         return list(loader), True
     batches = max(_FEWEST_BATCHES, min(_MOST_BATCHES, round(_SHARE * len(sizes))))
-    wanted = min(rows, _MERGED_ROWS if may_merge else int(batches * sizes[0]))
+    wanted = min(rows, max(min(_MERGED_ROWS, cheap), int(batches * sizes[0])))
     if hasattr(loader, "for_evaluation"):  # TensorBatches
         in_memory: Any = loader
         return _rows_of(in_memory.tensors, _drawn(rows, wanted), in_memory.batch_size), wanted == rows
