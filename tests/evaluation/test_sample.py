@@ -205,6 +205,6 @@ def test_an_objective_that_is_a_plain_function_is_evaluated_itself():
 
 def test_of_a_large_model_a_few_batches_have_to_do():
     x, y = table(1600)
-    batches, is_whole = chosen_batches(TensorBatches(x, y, batch_size=16), may_merge=True, weights=1_000_000)
+    batches, is_whole = chosen_batches(TensorBatches(x, y, batch_size=16), may_merge=True, weights=10_000_000)
     assert not is_whole
     assert sum(len(part) for part, _ in batches) == 4 * 16
