@@ -95,7 +95,8 @@ def test_ctrl_c_keeps_what_is_finished_and_exits_130(houses, tmp_path):
     assert [record["epoch"] for record in records] == list(range(len(records)))
     assert len(records) >= 3
     code, stdout, stderr = run("predict", "model.pt", houses, cwd=tmp_path)
-    assert (code, stderr, stdout.count("\n")) == (0, "", 81)
+    assert (code, stdout.count("\n")) == (0, 81)
+    assert "r2" in stderr  # the target is in the file, so that there are scores
     assert {path.name for path in tmp_path.iterdir()} == {"houses.csv", "model.pt", "h.jsonl"}
 
 
@@ -132,8 +133,9 @@ def test_a_disk_that_takes_no_more_is_one_line_and_leaves_nothing(houses, tmp_pa
     arguments = ["train", houses, "--target", "price", "--max-epochs", 1, "--quiet", option, "out.png"]
     code, _, stderr = run(*arguments, cwd=tmp_path, preexec_fn=small_files_only)
     assert code == 2
-    assert stderr.count("\n") == 1
-    assert stderr.startswith("cmalight: error: out.png: ")
+    # After one epoch the model is no better than a guess, which is a warning of its own.
+    (error,) = [line for line in stderr.splitlines() if not line.startswith("cmalight: warning: ")]
+    assert error.startswith("cmalight: error: out.png: ")
     assert {path.name for path in tmp_path.iterdir()} == {"houses.csv"}
 
 

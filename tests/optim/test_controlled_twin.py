@@ -44,6 +44,7 @@ def assert_twins(make, settings, *, epochs, lr=None, size=16):
     return twin.seen
 
 
+@pytest.mark.filterwarnings("ignore:20 steps of:RuntimeWarning")  # the twin's
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
 @pytest.mark.parametrize("make", BASES.values(), ids=BASES.keys())
 def test_every_epoch_is_the_twins(make, settings):

@@ -136,7 +136,7 @@ def test_a_line_an_epoch():
     lines.epoch_done(RECORD)
     lines.close("it was time")
     assert stream.getvalue() == (
-        "epoch 4  loss 0.25  lr 0.5  accepted  validation 0.3  r2 0.75  evaluations 2  1.5 s\nstopped: it was time\n"
+        "epoch 4  loss 0.25  validation 0.3  r2 0.75  lr 0.5  accepted  evaluations 2  1.5 s\nstopped: it was time\n"
     )
 
 

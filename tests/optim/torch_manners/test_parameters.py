@@ -129,6 +129,7 @@ def test_fused_refuses_sparse_gradients_as_sgd_does(optimizer_class: Any) -> Non
             optimizer.step()
 
 
+@pytest.mark.filterwarnings("ignore:20 steps of:RuntimeWarning")  # they are outside of an epoch on purpose
 @pytest.mark.parametrize("info", INFOS, ids=lambda info: info.name)
 def test_sparse_gradients_go_in_the_right_direction_under_a_scheduler(info: Any) -> None:
     """Cyclic coordinate descent on Rosenbrock's function, as in PyTorch's suite."""

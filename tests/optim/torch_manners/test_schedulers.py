@@ -57,6 +57,7 @@ def _descend(kind: Any, schedulers: Any, *, contiguous: bool, implementation: An
     return losses, [weight.detach(), bias.detach(), torch.tensor(optimizer.param_groups[0]["lr"])]
 
 
+@pytest.mark.filterwarnings("ignore:20 steps of:RuntimeWarning")  # they are outside of an epoch on purpose
 @pytest.mark.parametrize(("optimizer_class", "schedulers"), _CASES)
 @pytest.mark.parametrize("contiguous", [True, False])
 @pytest.mark.parametrize("foreach", [False, True])
