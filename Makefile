@@ -6,10 +6,15 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
-.PHONY: demo test test-fast fuzz lint types bench clean
+.PHONY: demo reproduce test test-fast fuzz lint types bench docs docs-serve dist release clean
 
 demo: $(VENV)/ready
 	$(BIN)/cmalight demo
+
+# The study of docs/results/paper.md: hours, and it goes on where it stopped. QUICK=1: ten minutes, on embedded data.
+REPRODUCED ?= reproduced
+reproduce: $(VENV)/ready
+	$(BIN)/python benchmarks/reproduce.py $(if $(QUICK),--quick) --out $(REPRODUCED)
 
 test: lint types
 	$(PYTEST) --cov --cov-report=term-missing:skip-covered
@@ -31,11 +36,31 @@ lint: $(VENV)/ready
 types: $(VENV)/ready
 	$(BIN)/mypy
 
+# Strict: a link, an anchor or a reference that leads nowhere ends it. tests/docs builds the same.
+docs: $(VENV)/ready
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --builder html docs site
+
+docs-serve: docs
+	$(BIN)/python -m http.server --directory site 8000
+
+# What is published, from a clean checkout: sdist and wheel, their metadata checked.
+dist: $(VENV)/ready
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+
+# The tag of the version in src/cmalight/__init__.py, which the changelog must have closed. Pushing it publishes.
+release: dist
+	@git diff --quiet HEAD || { echo "commit first"; exit 1; }
+	@version=$$($(BIN)/python -c 'import cmalight; print(cmalight.__version__)'); \
+	grep -q "^## \[\?$$version\]\?" CHANGELOG.md || { echo "CHANGELOG.md has no section for $$version"; exit 1; }; \
+	git tag --annotate "v$$version" --message "CMALight $$version" && echo "tagged v$$version: git push origin v$$version publishes it"
+
 bench: $(VENV)/ready
 	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
 
 clean:
-	rm -rf $(VENV) .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache dist
+	rm -rf $(VENV) .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache dist site
 
 # hatchling is installed first, because the package is built without isolation: with it, pip would fetch an unpinned one.
 $(VENV)/ready: pyproject.toml constraints.txt

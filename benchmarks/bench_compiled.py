@@ -1,9 +1,9 @@
 """Compiled epochs of fit against eager ones, against a plain loop over a DataLoader, and several starts at once.
 
-In one process on one torch thread: epochs of batches of 128 and a last one of 48, all accepted on line 7. The
-contestants take turns, a few epochs each; the processor time of a contestant's thread counts, to which other processes
-add nothing. Compile time is not in the ratios; it has a column of its own. Memory is measured in processes of their
-own, Linux only.
+On one torch thread: epochs of batches of 128 and a last one of 48, all accepted on line 7. Each contestant is a process
+of its own; they take turns, a few epochs each, while the others wait. The processor time of the process counts, to
+which others add nothing. Compile time is not in the ratios; it has a column of its own. Memory is that of the
+processes, Linux only.
 
 CMALight and SGD run the same native code, but two runs of it differ by several percent by where their memory lies. So
 what CMALight costs is taken from what both do beside the native calls; the ratio of the whole epochs is there, too.
@@ -13,31 +13,36 @@ from __future__ import annotations
 
 import os
 
-os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: every contestant has a thread of its own
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
+os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 import argparse
 import functools
+import importlib.util
 import itertools
 import math
 import multiprocessing
-import queue
 import statistics
-import threading
+import sys
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
-from common import BATCH, Case, interleaved, ratio, table
+from common import BATCH, Case, interleaved, jax_epoch, ratio, table
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from cmalight import FitResult, fit
+from cmalight import fit
 from cmalight.compiled.epochs import CompiledEngine
 
+# Forked where that is safe, so that torch is imported once.
+_CONTEXT: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
 LR = {"lr": 1e-6}  # so small that every epoch is a little better than the last
 STARTS = 5
+HAS_JAX = importlib.util.find_spec("jax") is not None
 TURN = 3
 CASES = (
     Case("[1x50]", 9, (50,)),
@@ -52,82 +57,91 @@ def batches(case: Case) -> int:
     return 15 if case.name == "[12x300]" else 119
 
 
-class NativeTime(threading.local):
-    """Processor seconds of this thread in the native calls of epochs."""
-
-    seconds = 0.0
-
-    def count(self) -> None:
-        run: Any = CompiledEngine._run
-
-        def counted(*arguments: Any, **named: Any) -> Any:
-            began = time.thread_time()
-            result = run(*arguments, **named)
-            self.seconds += time.thread_time() - began
-            return result
-
-        CompiledEngine._run = counted  # type: ignore[method-assign]
-
-
-native = NativeTime()
-
-
 class Contestant:
-    """A fit in a thread of its own that waits after every few epochs for its next turn."""
+    """A process that waits after every few epochs for its next turn."""
 
     def __init__(self, case: Case, **options: Any) -> None:
-        self._turns: queue.Queue[bool] = queue.Queue()
-        self._done: queue.Queue[list[tuple[float, float]] | BaseException] = queue.Queue()
-        self._times: list[tuple[float, float]] = []  # of the thread, and of that in native calls
+        self._pipe, theirs = multiprocessing.Pipe()
+        self._process = _CONTEXT.Process(target=_contest, args=(theirs, case, options), daemon=True)
+        self._process.start()
+        theirs.close()
         self.beside: list[float] = []  # seconds of each turn's epoch that were beside its native calls
-        self._thread = threading.Thread(target=self._fit, args=(case, options), daemon=True)
-        self._thread.start()
         self._next()  # with f(w⁰), and where there is one, with the compiler
 
     def epoch(self) -> float:
         """Processor seconds of an epoch, the least of a turn: its first finds another contestant in the caches."""
-        self._turns.put(True)
+        self._pipe.send("go on")
         return self._next()
 
-    def end(self) -> FitResult:
-        self._turns.put(False)
-        self._thread.join()
-        return self.result
+    def peak(self) -> float:
+        """MB since this was last asked."""
+        self._pipe.send("peak")
+        return float(self._answer())
 
-    def on_epoch_end(self, record: Any) -> bool:
-        if record.outcome not in ("accepted", "uncontrolled"):
-            raise RuntimeError(f"this was to compare accepted epochs, but one was {record.outcome}")
-        self._times.append((time.thread_time(), native.seconds))
-        if len(self._times) <= TURN:
-            return False
-        self._done.put(self._times)
-        goes_on = self._turns.get()
-        self._times = [(time.thread_time(), native.seconds)]
-        return not goes_on
+    def end(self) -> float:
+        """Gives the seconds that compiling took."""
+        self._pipe.send("end")
+        seconds = float(self._answer())
+        self._process.join()
+        return seconds
 
     def _next(self) -> float:
-        times = self._done.get()
-        if isinstance(times, BaseException):
-            raise times
+        times = self._answer()
         epochs = [(after[0] - before[0], after[1] - before[1]) for before, after in itertools.pairwise(times)]
         self.beside.append(min(whole - in_native for whole, in_native in epochs))
         return min(whole for whole, _ in epochs)
 
-    def _fit(self, case: Case, options: dict[str, Any]) -> None:
-        torch.set_num_threads(1)
+    def _answer(self) -> Any:
         try:
-            self.result = fit(
-                case.model(),
-                nn.MSELoss(),
-                far_away(case),
-                optimizer_options=LR,
-                max_epochs=10**6,
-                progress=False,
-                callbacks=[self],
-                **options,
-            )
-        except BaseException as error:
-            self._done.put(error)
+            return self._pipe.recv()
+        except EOFError:
+            raise SystemExit("a contestant has ended; its message is above") from None
+
+
+def _contest(pipe: Connection, case: Case, options: dict[str, Any]) -> None:
+    """In the process of a contestant: a fit, or a loop of another kind."""
+    torch.set_num_threads(1)
+    turns = Turns(pipe)
+    if options["engine"] in LOOPS:
+        epoch = LOOPS[options["engine"]](case)
+        while not turns.on_epoch_end(None):
+            epoch()
+        pipe.send(0.0)
+        return
+    settings = {"optimizer": "cmalight", "optimizer_options": LR, "max_epochs": 10**6, "progress": False, **options}
+    result: Any = fit(case.model(), nn.MSELoss(), far_away(case), callbacks=[turns], **settings)
+    pipe.send(result.compile_seconds)
+
+
+class Turns:
+    """A callback of fit: says what each epoch took, and waits to be asked for more."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._times: list[tuple[float, float]] = []  # of the process, and of that in native calls
+        self._native_seconds = 0.0
+        run: Any = CompiledEngine._run
+
+        def counted(*arguments: Any, **named: Any) -> Any:
+            began = time.process_time()
+            result = run(*arguments, **named)
+            self._native_seconds += time.process_time() - began
+            return result
+
+        CompiledEngine._run = counted  # type: ignore[method-assign]
+
+    def on_epoch_end(self, record: Any) -> bool:
+        if record is not None and record.outcome not in ("accepted", "uncontrolled"):
+            raise RuntimeError(f"this was to compare accepted epochs, but one was {record.outcome}")
+        self._times.append((time.process_time(), self._native_seconds))
+        if len(self._times) <= TURN:
+            return False
+        self._pipe.send(self._times)
+        while (asked := self._pipe.recv()) == "peak":
+            self._pipe.send(int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024)
+            Path("/proc/self/clear_refs").write_text("5")
+        self._times = [(time.process_time(), self._native_seconds)]
+        return bool(asked == "end")
 
 
 def far_away(case: Case) -> tuple[Tensor, Tensor]:
@@ -136,21 +150,26 @@ def far_away(case: Case) -> tuple[Tensor, Tensor]:
     return x, y + 10
 
 
-def plain_loop(case: Case) -> Callable[[], float]:
+def plain_loop(case: Case) -> Callable[[], object]:
     """What a user would write: a shuffled DataLoader and torch's SGD."""
     model, loss_fn = case.model(), nn.MSELoss()
     loader = DataLoader(TensorDataset(*far_away(case)), batch_size=BATCH, shuffle=True)
     optimizer = torch.optim.SGD(model.parameters(), **LR)
 
-    def epoch() -> float:
-        began = time.thread_time()
+    def epoch() -> None:
         for x, y in loader:
             optimizer.zero_grad()
             loss_fn(model(x), y).backward()
             optimizer.step()
-        return time.thread_time() - began
 
-    return lambda: min(epoch() for _ in range(TURN))
+    return epoch
+
+
+# By JAX it is one compiled loop, over the full batches.
+LOOPS: dict[str, Callable[[Case], Callable[[], object]]] = {
+    "loop": plain_loop,
+    "jax": lambda case: jax_epoch(case, far_away(case)),
+}
 
 
 def epochs(case: Case, rounds: int) -> tuple[list[str], list[str]]:
@@ -159,29 +178,34 @@ def epochs(case: Case, rounds: int) -> tuple[list[str], list[str]]:
         "eager": Contestant(case, engine="eager"),
         "compiled": Contestant(case, engine="compiled"),
         "SGD": Contestant(case, engine="compiled", optimizer="sgd"),
+        "loop": Contestant(case, engine="loop"),
+        **({"JAX": Contestant(case, engine="jax")} if HAS_JAX else {}),
     }
-    times = interleaved({"loop": plain_loop(case), **{name: one.epoch for name, one in contestants.items()}}, rounds)
+    times = interleaved({name: one.epoch for name, one in contestants.items()}, rounds)
     for one in contestants.values():
         one.beside.clear()
     # By themselves, because who comes after an eager turn finds other code in the caches.
     pair = interleaved({name: contestants[name].epoch for name in ("compiled", "SGD")}, rounds)
-    results = {name: one.end() for name, one in contestants.items()}
+    compiling = {name: one.end() for name, one in contestants.items()}
     steps = [
         case.name,
         *(f"{1e6 * min(times[name]) / batches(case):.0f} µs" for name in ("loop", "eager", "compiled")),
         f"{1e6 * arithmetic(case):.0f} µs",
         f"**{ratio(times['loop'], times['compiled']):.1f}**",
         f"**{ratio(times['eager'], times['compiled']):.1f}**",
-        f"{results['compiled'].compile_seconds:.0f} s",
+        f"{compiling['compiled']:.1f} s",
     ]
-    ours, others, whole = min(contestants["compiled"].beside), min(contestants["SGD"].beside), min(pair["SGD"])
+    if HAS_JAX:
+        jax, sgd = min(times["JAX"]) / (batches(case) - 1), min(times["SGD"]) / batches(case)
+        steps += [f"{1e6 * sgd:.0f} µs", f"{1e6 * jax:.0f} µs", f"**{jax / sgd:.1f}**"]
+    ours, alone, whole = min(contestants["compiled"].beside), min(contestants["SGD"].beside), min(pair["SGD"])
     control = [
         case.name,
         f"{batches(case)}",
         f"{1e3 * whole:.2f} ms",
-        f"{1e6 * others:.0f} µs",
+        f"{1e6 * alone:.0f} µs",
         f"{1e6 * ours:.0f} µs",
-        f"**{1 + (ours - others) / whole:.3f}**",
+        f"**{1 + (ours - alone) / whole:.3f}**",
         f"{ratio(pair['compiled'], pair['SGD']):.3f}",
     ]
     return steps, control
@@ -200,9 +224,9 @@ def products_a_second() -> float:
     size, fastest = 512, math.inf
     left, right = torch.randn(size, size), torch.randn(size, size)
     for _ in range(50):
-        began = time.thread_time()
+        began = time.process_time()
         torch.mm(left, right)
-        fastest = min(fastest, time.thread_time() - began)
+        fastest = min(fastest, time.process_time() - began)
     return 2 * size**3 / fastest
 
 
@@ -221,27 +245,13 @@ def starts(case: Case, rounds: int) -> list[str]:
 
 
 def peak(case: Case, engine: str) -> tuple[float, float]:
-    """MB at the peak of the epochs after the first, and at the peak of all, in a process of its own."""
-    pool = multiprocessing.get_context("spawn").Pool(1)
-    figures = pool.apply(_peak_here, (case, engine))
-    pool.close()
-    pool.join()
-    return figures
-
-
-def _peak_here(case: Case, engine: str) -> tuple[float, float]:
-    torch.set_num_threads(1)
+    """MB at the peak of the epochs after the first, and at the peak of all."""
     contestant = Contestant(case, engine=engine)
-    whole = _high_water()
-    Path("/proc/self/clear_refs").write_text("5")
+    whole = contestant.peak()
     contestant.epoch()
-    later = _high_water()
+    later = contestant.peak()
     contestant.end()
     return later, max(whole, later)
-
-
-def _high_water() -> float:
-    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
 
 
 def memory(case: Case) -> list[str]:
@@ -265,10 +275,11 @@ def main() -> None:
     rounds = 5 if options.quick else 25
     cases = [case for case in CASES if not options.cases or case.name in options.cases]
     if options.only in (None, "epochs"):
-        native.count()
         pairs = [epochs(case, max(3, rounds // 5) if case.name == "[12x300]" else rounds) for case in cases]
         header = ["a step", "DataLoader, SGD", "fit, eager", "fit, compiled", "its products"]
-        print(table([*header, "loop / compiled", "eager / compiled", "compiling"], [steps for steps, _ in pairs]))
+        header += ["loop / compiled", "eager / compiled", "compiling"]
+        header += ["SGD, compiled", "jax.lax.scan", "JAX / SGD"] if HAS_JAX else []
+        print(table(header, [steps for steps, _ in pairs]))
         print(f"products at {products_a_second() / 1e9:.0f} GFLOPS\n")
         header = ["an epoch, compiled", "batches", "SGD", "beside the native loop: SGD", "CMALight"]
         print(table([*header, "CMALight / SGD", "whole epochs"], [control for _, control in pairs]))

@@ -1,4 +1,6 @@
-"""Peak memory of an epoch beyond the same epoch under SGD, in copies of the parameters.
+"""Peak memory of an epoch beyond the same epoch without control, in copies of what is put back.
+
+Under CMALight against SGD that is the parameters, under Controlled against Adam the parameters and Adam's state.
 
 Each figure is the peak resident set (VmHWM) of a process forked for it, less that of the process that ran SGD.
 glibc is told to give every block above 64 KiB back when it is freed, so the peak is what was held at one time;
@@ -20,7 +22,7 @@ import torch
 from common import LARGE, interleaved, quick_option, table
 from torch import Tensor, nn
 
-from cmalight import CMALight, Objective
+from cmalight import CMALight, Controlled, Objective
 
 BATCHES = 16
 DECAY = {"weight_decay": 1e-4}
@@ -70,6 +72,36 @@ def cmalight(build: Callable[[], nn.Module], options: dict[str, Any], merge: boo
     return str(epoch.report.outcome.name)
 
 
+def adam(model: nn.Module) -> torch.optim.Adam:
+    return torch.optim.Adam(model.parameters(), lr=1e-3)
+
+
+def adam_alone(build: Callable[[], nn.Module]) -> str:
+    model, batches = build(), LARGE.batches(BATCHES)
+    optimizer = adam(model)
+    for _ in range(3):
+        for x, y in batches:
+            optimizer.zero_grad()
+            flat_mse(model(x), y).backward()
+            optimizer.step()
+    return "Adam"
+
+
+def controlled(build: Callable[[], nn.Module]) -> str:
+    """Three epochs in two windows each, so that there is a state to copy, and one copy follows another."""
+    model, batches = build(), LARGE.batches(BATCHES)
+    optimizer, objective = Controlled(adam(model), window=BATCHES // 2), Objective(model, flat_mse, batches)
+    for _ in range(3):
+        with optimizer.epoch(objective) as epoch:
+            for x, y in epoch.batches(batches):
+                optimizer.zero_grad()
+                loss = flat_mse(model(x), y)
+                loss.backward()
+                epoch.observe(loss, len(y))
+                optimizer.step()
+    return str(epoch.report.outcome.name)
+
+
 def peak_of(function: Callable[..., str], *arguments: Any) -> tuple[int, str]:
     """The peak in bytes of a process that runs this alone, and what it returned."""
     context = multiprocessing.get_context("fork")
@@ -113,6 +145,16 @@ def main() -> None:
             figures = (f"**{statistics.median(extra):.2f}**", f"{max(extra) - min(extra):.2f}")
             rows.append([build.__name__, name, peaks[name][0][1], *figures])
     print(table(["model", "epoch", "outcome", "copies beyond SGD", "spread"], rows))
+    print()
+    rows = []
+    for build in (plain, batch_norm):
+        copy = 3 * sum(p.numel() * p.element_size() for p in build().parameters())
+        both = {"Adam": partial(peak_of, adam_alone, build), "Controlled": partial(peak_of, controlled, build)}
+        peaks = interleaved(both, rounds, warmup=0)
+        extra = [(mine - base) / copy for (mine, _), (base, _) in zip(peaks["Controlled"], peaks["Adam"], strict=True)]
+        figures = (f"**{statistics.median(extra):.2f}**", f"{max(extra) - min(extra):.2f}")
+        rows.append([build.__name__, peaks["Controlled"][0][1], *figures])
+    print(table(["model", "Controlled(Adam): last epoch", "copies beyond Adam", "spread"], rows))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -32,6 +34,23 @@ def overhead(folder: Path, *, seconds: float, runs: int) -> tuple[float, float]:
     busy = float((frame["finished"] - frame["started"]).sum())  # loading data, training, measuring
     start = float(frame["started"].min()) - began
     return (ended - began - start - busy) / training, (ended - began - busy) / training
+
+
+def start_of_the_command(place: Path, tries: int) -> tuple[float, float]:
+    """Seconds of `cmalight bench run` until its first run begins, and in all where there is nothing to run."""
+    spec = place / "spec.toml"
+    spec.write_text('datasets = ["diabetes"]\nnetworks = ["1x5"]\nsolvers = ["adam"]\nseeds = 1\nmax_epochs = 1\n')
+    first, alone = [], []
+    for number in range(tries):
+        out = place / f"start{number}"
+        command = [sys.executable, "-m", "cmalight", "bench", "run", str(spec), "--out", str(out), "--quiet"]
+        began = time.time()
+        subprocess.run(command, check=True)
+        first.append(float(bench.load(out).runs["started"].min()) - began)
+        began = time.time()
+        subprocess.run(command, check=True)
+        alone.append(time.time() - began)
+    return min(first), min(alone)
 
 
 def inside(folder: Path) -> float:
@@ -64,6 +83,7 @@ def main() -> None:
         folder = Path(place)
         between, with_start = overhead(folder / "overhead", seconds=seconds, runs=runs)
         within = inside(folder / "overhead")
+        begins, alone = start_of_the_command(folder, 1 if quick else 5)
         example = next(runs_folder(folder / "overhead").glob("*.json"))
         load_seconds, rows = reading(folder / "many", example, runs=200 if quick else 10_000, epochs=100)
     print(f"{runs} runs of {seconds:g} s, one after the other, as shares of the training time:\n")
@@ -77,7 +97,11 @@ def main() -> None:
             ],
         )
     )
-    print(f"\nreading {rows // 100} results of 100 epochs into frames: {load_seconds:.1f} s")
+    print(
+        f"\n`cmalight bench run` until its first run begins: {begins:.1f} s; with nothing to run: {alone:.1f} s;"
+        f" so the start of the first process takes {begins - alone:.1f} s"
+    )
+    print(f"reading {rows // 100} results of 100 epochs into frames: {load_seconds:.1f} s")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from cmalight.datasets import dataset_info
 from cmalight.datasets.loading import raw_data
 from cmalight.tables.scaling import SCALING_KINDS
 from cmalight.tables.table import Column, Table
-from cmalight.tabular.run import TableChoices, train_on_table
+from cmalight.tabular.train_and_predict import TableChoices, train_on_table
 
 NAMES = ("ailerons", "beijing-pm25", "bikes", "blogfeedback", "california", "mv", "skin-nonskin", "breast-cancer")
 NAMES += ("diabetes", "digits", "wine")

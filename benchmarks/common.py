@@ -114,3 +114,27 @@ def quick_option(description: str | None) -> bool:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="fewer rounds: a smoke test, not a measurement")
     return bool(parser.parse_args().quick)
+
+
+def jax_epoch(case: Case, pair: tuple[Tensor, Tensor]) -> Callable[[], Any]:
+    """An epoch of SGD by JAX, an optional library: one compiled loop over the batches of a permutation."""
+    import jax
+    import jax.numpy as jnp
+
+    inputs, targets = (jnp.asarray(t.numpy()) for t in pair)
+    weights = [(jnp.asarray(m.weight.detach().numpy()), jnp.asarray(m.bias.detach().numpy()))
+               for m in case.model() if isinstance(m, nn.Linear)]  # fmt: skip
+    order = jnp.asarray(torch.randperm(len(inputs))[: len(inputs) // BATCH * BATCH].view(-1, BATCH).numpy())
+
+    def loss(weights: Any, x: Any, y: Any) -> Any:
+        for matrix, bias in weights[:-1]:
+            x = jax.nn.sigmoid(x @ matrix.T + bias)
+        matrix, bias = weights[-1]
+        return jnp.mean((x @ matrix.T + bias - y) ** 2)
+
+    def step(weights: Any, rows: Any) -> Any:
+        value, gradient = jax.value_and_grad(loss)(weights, inputs[rows], targets[rows])
+        return jax.tree.map(lambda w, g: w - 1e-3 * g, weights, gradient), value
+
+    scan = jax.jit(lambda weights: jax.lax.scan(step, weights, order))
+    return lambda: jax.block_until_ready(scan(weights))

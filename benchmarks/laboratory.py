@@ -1,8 +1,9 @@
 """The laboratory: many runs of one network on one data set in lock-step, so that a rule meets many problems in minutes.
 
     python benchmarks/laboratory.py run OUT.jsonl --sets bikes mv gen1 --nets 1x50 5x50 --budgets 1500 6000 \
-        --seeds 2 --runs baselines wsds rule "rule PRICE=0" "rule tolerance=0.3"
+        --seeds 2 --runs baselines wsds rule "rule LEVEL=1" "rule tolerance=0.3"
     python benchmarks/laboratory.py table OUT.jsonl --intervals --detail
+    python benchmarks/laboratory.py table OUT.jsonl --intervals --against rule
 
 The networks are the paper's [L x N] as batched matrices, one row per run; the rule is the package's own
 (`cmalight.rules.tolerant`). A run is named by what it does:
@@ -11,11 +12,12 @@ The networks are the paper's [L x N] as batched matrices, one row per run; the r
     linear LR             Adam, warm-up over 5 % and a line to zero
     wsd LR                Adam, warm-up over 5 %, constant, a line to zero over the last 40 %
     rule [NAME=VALUE ..]  Adam under the rule, with other settings (small letters) or constants (capitals) of
-                          `rules/tolerant.py`; zeta0=, eps=, usual=, sample= and budget=0 (none) are the laboratory's
+                          `rules/tolerant.py`; zeta0=, eps=, usual=, sample=, momentum= (SGD instead of Adam),
+                          budget=0 (none) and charge=0 (evaluations cost nothing) are the laboratory's
 
-Data sets are the registry's, or gen1, gen2, ... for random teachers. Work is equal: a run ends when its batches and its
-evaluations (n rows cost n/3/128 batches) have used up the budget. The table gives ratios to the best of the ten
-baselines on the same problem; results resume.
+Data sets are the registry's, or gen1, gen2, ... for random teachers; bikes:1000 is a thousand rows of one. Work is
+equal: a run ends when its batches and its evaluations (n rows cost n/3/128 batches) have used up the budget. The table
+gives ratios to the best of the ten baselines on the same problem; results resume.
 """
 
 from __future__ import annotations
@@ -51,6 +53,9 @@ SHAPES = {
 
 def training_part(name: str) -> tuple[Tensor, Tensor]:
     """Inputs with a constant column, and targets."""
+    name, _, rows = name.partition(":")
+    if rows:
+        return tuple(t[drawn(len(t))[: int(rows)]] for t in training_part(name))  # type: ignore[return-value]
     if name.startswith("gen"):
         return generated(int(name[3:]))
     from cmalight.datasets import load_dataset
@@ -60,6 +65,11 @@ def training_part(name: str) -> tuple[Tensor, Tensor]:
     y = data.y_train.reshape(len(x), -1)
     y = torch.nn.functional.one_hot(y[:, 0]).float() if not y.is_floating_point() else y.float()
     return torch.cat([x, torch.ones(len(x), 1)], 1), y
+
+
+def drawn(rows: int) -> Tensor:
+    """All rows in an order of their own; the first ones are a sample."""
+    return torch.randperm(rows, generator=torch.Generator().manual_seed(7))
 
 
 def generated(seed: int) -> tuple[Tensor, Tensor]:
@@ -117,7 +127,7 @@ class Networks:
 class Fixed:
     """A run whose schedule is known beforehand."""
 
-    rows, eps = 0, 1e-15
+    rows, eps, momentum = 0, 1e-15, None
 
     def __init__(self, kind: str, lr: float, budget: float) -> None:
         self.work, self.lr, self.budget, self.shape = 0.0, lr, budget, SHAPES[kind]
@@ -130,19 +140,29 @@ class Ruled:
     """A run under the package's rule; also what the rule asks, with the values that the race has evaluated."""
 
     def __init__(self, options: dict[str, float], budget: float, per_epoch: int, rows: int) -> None:
-        own = {"zeta0": None, "eps": 1e-15, "budget": budget, "sample": 1024, "usual": 7e-3}
+        own = {
+            "zeta0": None,
+            "eps": 1e-15,
+            "budget": budget,
+            "sample": 512,
+            "usual": 7e-3,
+            "momentum": None,
+            "charge": 1.0,
+        }
         own |= {name: options.pop(name) for name in list(options) if name in own}
+        self.momentum = own["momentum"]
         self.constants = {name: options.pop(name) for name in list(options) if name.isupper()}
         self.rule = tolerant.TolerantRule(tolerant.Settings(usual=own["usual"], **options))  # type: ignore[arg-type]
         self.zeta = self.rule.begins_at(own["zeta0"] or own["usual"])
         self.eps, self.budget, self.end = own["eps"], own["budget"] or None, budget
-        self.rows, self.per_epoch = min(int(own["sample"]), rows), per_epoch
+        self.rows, self.per_epoch = rows if rows <= 2048 else min(int(own["sample"]), rows), per_epoch
+        self.price = own["charge"] * self.rows / 3 / BATCH
         self.work, self.steps, self.outcomes = 0.0, 0, []
 
     def start(self, f_0: float) -> None:
         self.known, self.before = Known(f_0, f_0, None), f_0
         self.memory = self.rule.fresh(f_0, self.zeta)
-        self.work += self.rows / 3 / BATCH
+        self.work += self.price
         self.open()
 
     def open(self) -> None:
@@ -163,7 +183,7 @@ class Ruled:
     def close(self, after: float) -> bool:
         """Judge the window; gives whether it is kept."""
         taken = self.size - self.left
-        self.work += self.rows / 3 / BATCH
+        self.work += self.price
         self.after = after if math.isfinite(after) else math.inf
         mean = self.sum / taken
         inner = InnerCycle(self.zeta, mean if math.isfinite(mean) else math.inf, 1.0, taken, self.share())
@@ -195,23 +215,28 @@ def made(name: str, budget: float, per_epoch: int, rows: int) -> Fixed | Ruled:
 
 @torch.no_grad()
 def race(
-    x: Tensor, y: Tensor, layers: int, width: int, names: list[str], seeds: list[int], budget: int
+    x: Tensor, y: Tensor, layers: int, width: int, names: list[str], seeds: list[int], budget: int, *, trained: int = 0
 ) -> list[dict[str, Any]]:
-    """Every named run from every seed, to the true training loss at its end."""
+    """Every named run from every seed to the true training loss at its end; after `trained` batches of Adam, if any."""
     per_epoch = max(1, len(x) // BATCH)
     keys = [(name, seed) for name in names for seed in seeds]
     runs = [made(name, budget, per_epoch, len(x)) for name, _ in keys]
     networks = Networks(x.shape[1], layers, width, y.shape[1], [seed for _, seed in keys])
     w = networks.weights
+    if trained:
+        before = race(x, y, layers, width, ["linear 1e-2"], seeds, trained)
+        w = torch.stack([before[seeds.index(seed)]["weights"] for _, seed in keys])
     m, v, t = torch.zeros_like(w), torch.zeros_like(w), torch.zeros(len(keys), 1)
-    drawn = torch.randperm(len(x), generator=torch.Generator().manual_seed(7))
+    sampled = drawn(len(x))
     for i, run in enumerate(runs):
         if isinstance(run, Ruled):
-            run.start(networks.f(w[i : i + 1], x[drawn[: run.rows]], y[drawn[: run.rows]])[0])
+            run.start(networks.f(w[i : i + 1], x[sampled[: run.rows]], y[sampled[: run.rows]])[0])
     kept = [state.clone() for state in (w, m, v, t)]
     which = torch.tensor([seeds.index(seed) for _, seed in keys])
     orders = [torch.Generator().manual_seed(1000 + seed) for seed in seeds]
     eps = torch.tensor([[run.eps] for run in runs])
+    sgd = [i for i, run in enumerate(runs) if run.momentum is not None]
+    momentum = torch.tensor([[runs[i].momentum] for i in sgd])
     found: list[dict[str, Any]] = [{"run": name, "seed": seed} for name, seed in keys]
     going, position, order = set(range(len(runs))), per_epoch, []
     while going:
@@ -223,10 +248,14 @@ def race(
         inputs, targets = torch.stack([x[i] for i in rows])[which], torch.stack([y[i] for i in rows])[which]
         loss, gradient = networks.loss_and_gradient(w, inputs, targets)
         t += 1
+        velocity = momentum * m[sgd] + gradient[sgd] if sgd else None
         m.mul_(0.9).add_(gradient, alpha=0.1)
         v.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
         scale = (v / (1 - 0.999**t)).sqrt_().add_(eps).reciprocal_()
-        w = w - scale.mul_(m).mul_(rates / (1 - 0.9**t))
+        before, w = w, w - scale.mul_(m).mul_(rates / (1 - 0.9**t))
+        if sgd:
+            m[sgd] = velocity
+            w[sgd] = before[sgd] - rates[sgd] * velocity
         for i, value in enumerate(loss.tolist()):
             if i not in going:
                 continue
@@ -235,15 +264,15 @@ def race(
             is_last = run.work >= budget
             if isinstance(run, Ruled):
                 run.steps, run.left, run.sum = run.steps + 1, run.left - 1, run.sum + value
-                is_last = run.work + run.rows / 3 / BATCH + 1 > run.end
+                is_last = run.work + run.price + 1 > run.end
                 if run.left == 0 or is_last or not math.isfinite(value):
-                    sample = drawn[: run.rows]
+                    sample = sampled[: run.rows]
                     stands = run.close(networks.f(w[i : i + 1], x[sample], y[sample])[0])
                     for now, before in zip((w, m, v, t), kept, strict=True):
                         (before if stands else now)[i] = (now if stands else before)[i]
                     found[i]["outcomes"] = run.outcomes
             if is_last:
-                found[i]["train"] = networks.f(w[i : i + 1], x, y)[0]
+                found[i] |= {"train": networks.f(w[i : i + 1], x, y)[0], "weights": w[i].clone()}
                 going.discard(i)
     return found
 
@@ -262,9 +291,10 @@ def run(given: argparse.Namespace) -> None:
                 if not todo:
                     continue
                 began = time.perf_counter()
-                results = race(*training_part(name), layers, width, todo, seeds, budget)
+                results = race(*training_part(name), layers, width, todo, seeds, budget, trained=given.trained)
                 with given.out.open("a") as out:
                     for result in results:
+                        del result["weights"]
                         out.write(json.dumps({"set": name, "net": net, "budget": budget, **result}) + "\n")
                 print(budget, net, name, len(todo), f"{time.perf_counter() - began:.0f} s", flush=True)
 
@@ -275,32 +305,34 @@ def mean(values: list[float]) -> float:
 
 
 def table(given: argparse.Namespace) -> None:
-    """Ratios to the best baseline of a problem: their geometric mean, with an interval over the seeds."""
-    losses: dict[str, dict[tuple[str, str, int], list[float]]] = {}
-    for line in given.out.read_text().splitlines():
+    """Ratios to the best baseline of a problem, or to another run from the same seed: geometric means, intervals."""
+    losses: dict[str, dict[tuple[str, str, int], dict[int, float]]] = {}
+    for line in "".join(path.read_text() for path in given.out).splitlines():
         r = json.loads(line)
-        losses.setdefault(r["run"], {}).setdefault((r["set"], r["net"], r["budget"]), []).append(r["train"])
-    problems = {p for name in GROUPS["baselines"] for p in losses.get(name, {})}
-    best = {p: min(mean(losses[n][p]) for n in GROUPS["baselines"] if p in losses.get(n, {})) for p in problems}
+        losses.setdefault(r["run"], {}).setdefault((r["set"], r["net"], r["budget"]), {})[r["seed"]] = r["train"]
+    baselines = [losses[name] for name in GROUPS["baselines"] if name in losses]
+    best = {p: min(mean(list(one[p].values())) for one in baselines if p in one) for one in baselines for p in one}
     rows = []
     for name, of_problem in losses.items():
-        ratios = {p: mean(values) / best[p] for p, values in of_problem.items() if p in best}
+        ratios: dict[tuple[str, str, int], list[float]] = {}
+        for p, values in of_problem.items():
+            beside = losses[given.against].get(p, {}) if given.against else dict.fromkeys(values, best.get(p))
+            ratios[p] = [value / beside[seed] for seed, value in values.items() if beside.get(seed)]
+        ratios = {p: of_seeds for p, of_seeds in ratios.items() if of_seeds}
         if ratios:
-            rows.append((mean(list(ratios.values())), name, ratios))
+            rows.append((mean([mean(of_seeds) for of_seeds in ratios.values()]), name, ratios))
     draw = random.Random(0)
     for middle, name, ratios in sorted(rows):
-        within = sum(ratio <= 1.2 for ratio in ratios.values()) / len(ratios)
+        means = {p: mean(of_seeds) for p, of_seeds in ratios.items()}
+        within = sum(ratio <= 1.2 for ratio in means.values()) / len(means)
         interval = ""
         if given.intervals:
-            again = sorted(
-                mean([mean(draw.choices(losses[name][p], k=len(losses[name][p]))) / best[p] for p in ratios])
-                for _ in range(200)
-            )
+            again = sorted(mean([mean(draw.choices(r, k=len(r))) for r in ratios.values()]) for _ in range(200))
             interval = f" [{again[10]:.3f}, {again[189]:.3f}]"
-        worst = max(ratios.values())
-        print(f"{middle:6.3f}{interval} within 1.2: {within:4.0%}  worst {worst:6.2f}  of {len(ratios):3d}  {name}")
+        worst = max(means.values())
+        print(f"{middle:6.3f}{interval} within 1.2: {within:4.0%}  worst {worst:6.2f}  of {len(means):3d}  {name}")
         if given.detail:
-            for (data, net, budget), ratio in sorted(ratios.items(), key=lambda item: item[0][1:]):
+            for (data, net, budget), ratio in sorted(means.items(), key=lambda item: item[0][1:]):
                 print(f"        {budget:6d} {net:>5} {data:>14} {ratio:.2f}")
 
 
@@ -314,10 +346,14 @@ def main() -> None:
     runs.add_argument("--budgets", nargs="+", type=int, default=[1500, 6000])
     runs.add_argument("--seeds", type=int, default=2)
     runs.add_argument("--first-seed", type=int, default=0)
+    runs.add_argument("--trained", type=int, default=0, metavar="BATCHES", help="begin after so many of linear 1e-2")
     runs.add_argument("--runs", nargs="+", default=["baselines", "wsds", "rule"])
     runs.set_defaults(do=run)
     tables = verbs.add_parser("table")
-    tables.add_argument("out", type=Path)
+    tables.add_argument("out", type=Path, nargs="+")
+    tables.add_argument(
+        "--against", metavar="RUN", help="ratios to this run from the same seed, not to the best baseline"
+    )
     tables.add_argument("--intervals", action="store_true")
     tables.add_argument("--detail", action="store_true")
     tables.set_defaults(do=table)

@@ -142,24 +142,33 @@ def schedule_free(work: Workload, model: nn.Module, seed: int) -> None:
 
 
 def controlled(work: Workload, model: nn.Module, seed: int, lr: float) -> Run:
-    """The README's loop.
+    """The loop of docs/guides/loop.md, with samples charged: a forward pass is taken for a third of a step.
+
+    Args:
+        work: The run ends when batches and evaluations have used up its budget.
+        model: To train.
+        seed: Of the order of the batches.
+        lr: The first step size.
 
     Returns:
-        How the epochs ended, and what share of the run's work the evaluations of samples came on top of it with: a
-        forward pass is taken for a third of a step.
+        How the epochs ended, and what share of the budget went into samples.
     """
-    evaluated = 0
+    taken = evaluated = 0
 
     def counted_loss(outputs: Tensor, targets: Tensor) -> Tensor:
         nonlocal evaluated
         evaluated += len(targets)
         return work.loss(outputs, targets)
 
-    optimizer = Controlled(Adam(model.parameters(), lr=lr, eps=1e-15), max_epochs=work.epochs)
+    def share() -> float:
+        return min(1.0, (taken + evaluated / 3 / work.batch_size) / work.steps)
+
+    optimizer = Controlled(Adam(model.parameters(), lr=lr, eps=1e-15))
+    optimizer.report_share(share)
     objective = Objective(model, counted_loss, work.fixed_batches())
     loader = work.loader(seed)
     outcomes: Counter[str] = Counter()
-    for _ in range(work.epochs):
+    while share() < 1.0:
         with optimizer.epoch(objective) as epoch:
             for x, y in epoch.batches(loader):
                 optimizer.zero_grad()
@@ -167,7 +176,11 @@ def controlled(work: Workload, model: nn.Module, seed: int, lr: float) -> Run:
                 loss.backward()
                 epoch.observe(loss, len(y))
                 optimizer.step()
-        outcomes[epoch.report.outcome.name] += 1
+                taken += 1
+                if share() >= 1.0:
+                    epoch.cut_short()
+                    break
+        outcomes[epoch.report.outcome.name if epoch.report else "CUT_SHORT"] += 1
     return {"outcomes": outcomes, "charge": round(evaluated / 3 / (work.steps * work.batch_size), 4)}
 
 

@@ -1,4 +1,4 @@
-"""The README's loop with Accelerate: `prepare`, `backward` and `accumulate` as with any other optimizer.
+"""The loop of docs/guides/loop.md with Accelerate: `prepare`, `backward` and `accumulate` as with any other optimizer.
 
 Run it as it is, or with `accelerate launch --cpu --num_processes 2 examples/accelerate_loop.py`.
 """

@@ -69,7 +69,7 @@ def main() -> None:
     warnings.filterwarnings("ignore", message="CMALight has stalled")
     warnings.filterwarnings("ignore", message="CMALight goes round in a circle")
     print("| line search | order | epochs | step size left | gradient norm left |")
-    print("|---|---|---|---|---|")
+    print("|---|---|---:|---:|---:|")
     for line_search in ("light", "certified"):
         for reshuffle in (False, True):
             for epochs in (50, 100, 400):
@@ -78,7 +78,7 @@ def main() -> None:
                 print(f"| {line_search} | {order} | {epochs} | {report.next_lr:.1e} | {gradient:.1e} |")
     print()
     print("| line search | order | step size left | w after 100 epochs | after 101 |")
-    print("|---|---|---|---|---|")
+    print("|---|---|---:|---:|---:|")
     for line_search in ("light", "certified"):
         for reshuffle in (False, True):
             report, path = parabola_and_root(line_search, start=6.0, epochs=101, reshuffle=reshuffle)

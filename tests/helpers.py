@@ -1,4 +1,4 @@
-"""What many tests need: small problems, and the loop of the README."""
+"""What many tests need: small problems, and the loop of docs/guides/loop.md."""
 
 import time
 

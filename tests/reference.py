@@ -231,10 +231,10 @@ def cmalight(
             phi = min(search.f_hat / K, f_tilde / K, phi)  # line 18
             f_new, searched = (search.f_hat if search.alpha > 0 else f_zeta), search.alpha > 0
         if decision.alpha == zeta and not searched:  # line 21: so far f_tilde alone speaks for w_tilde
-            if f_new is None and K <= 1:
+            refused = certified and not K * objective.sample(cycle.w_tilde) <= f_0
+            if f_new is None and (K <= 1 or refused):
                 f_new = cycle.f(objective, zeta)
-            f_end = K * objective.sample(cycle.w_tilde) if f_new is None and certified else f_new
-            if f_end is not None and not f_end <= f_0:
+            if f_new is not None and not f_new <= f_0:
                 decision, phi = Decision(22, 0.0, True), phi_before  # line 22
         w = cycle.point(decision.alpha)  # line 20
         lr = theta * lr if decision.shrink else lr

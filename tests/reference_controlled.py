@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from cmalight.rules.tolerant import CAP, FIRST, GATE, LEVEL, PART, PATIENCE, PRICE, RISE_SHARE, RISE_STEPS, START
+from cmalight.rules.tolerant import CAP, FIRST, GATE, LEVEL, PART, PATIENCE, RISE_SHARE, RISE_STEPS, START
 
 
 class Twin:
-    """docs/controlled.md, lines 31 to 40, around an optimizer that `make` builds over a model's parameters."""
+    """Lines 31 to 40 of docs/understand/controlled.md, around what `make` builds over a model's parameters."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Twin:
         self.zeta = min(lr, usual)  # line 31
         self.f_0 = self.low = self.evaluate()
         self.starting = self.zeta < usual
-        self.scale = self.paid = math.inf
+        self.scale = math.inf
         self.since_low = self.wait = self.due = 0
         self.steps = self.epochs = 0
         self.judged = 0.0
@@ -98,10 +98,10 @@ class Twin:
         self.judged += sum(len(y) for _, y in chosen) / len(chosen[0][1])
         self.due -= 1
         after = self.evaluate()
-        highest = min(self.low + self.tolerance * abs(self.scale), self.f_0)
-        if self.starting:
-            highest = min(highest, before)
-        if math.isfinite(total) and after <= highest:  # line 34
+        count = sum(len(y) for _, y in chosen) / len(chosen[0][1])
+        highest = self.low + self.tolerance * abs(self.scale) * max(1.0, FIRST / max(1.0, count))
+        highest = before if self.starting else max(highest, before)
+        if math.isfinite(total) and after <= min(highest, self.f_0):  # line 34
             self.keep(before, after, self.share(done + length))
             return
         self.model.load_state_dict(weights)
@@ -128,14 +128,16 @@ class Twin:
         self.low = min(self.low, after)
         if self.starting and after < before:  # line 35
             self.seen.add("start")
+            self.starting = START * self.zeta < self.usual
             self.zeta *= min(START, self.usual / self.zeta)
-            self.starting = self.zeta < self.usual
             return
         if self.starting:
             self.starting = False
             self.usual = min(self.usual, self.zeta) if self.usual == math.inf else self.usual
-        if self.scale == math.inf or self.judged <= 2 * FIRST:
-            self.scale = self.paid = after
+        if self.judged < FIRST:
+            self.low = after
+        elif self.scale == math.inf or self.judged <= 2 * FIRST:
+            self.scale = after
         if share is None and self.since_low >= PATIENCE:  # line 38
             self.seen.add("stagnated")
             self.zeta *= self.theta
@@ -149,9 +151,8 @@ class Twin:
         factor = 1.0
         if self.zeta < self.usual < math.inf and after <= before:  # line 36
             factor = min(self.growth, self.usual / self.zeta)
-        elif 0.0 < after <= min(GATE * self.f_0, LEVEL * self.scale, (1.0 - PRICE) * self.paid):  # line 37
+        elif self.since_low == 0 and 0.0 < after <= min(GATE * self.f_0, LEVEL * self.scale):  # line 37
             factor = max(1.0, min(self.growth, CAP * self.usual / self.zeta))
-            self.paid = after
         if factor > 1.0:
             self.seen.add("grown")
         self.zeta *= factor

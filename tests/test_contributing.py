@@ -1,6 +1,8 @@
 """The recipes of CONTRIBUTING.md run as they stand, and give what they promise."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,8 @@ from tests.bench import synthetic
 from tests.helpers import table
 from tests.training.common import needs_compiler
 
-PAGE = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 RECIPES = dict(re.findall(r"^### Add (.*?)\n.*?```python\n(.*?)```", PAGE, re.MULTILINE | re.DOTALL))
 
 
@@ -40,6 +43,16 @@ def test_there_are_five():
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_is_at_most_twenty_lines_long(recipe):
     assert len([line for line in RECIPES[recipe].splitlines() if line.strip()]) <= 20
+
+
+@pytest.mark.parametrize(
+    ("recipe", "place"),
+    [("a control rule", "rules/mine.py"), ("a figure of the report", "bench/report/mine.py")],
+)
+def test_a_recipe_passes_the_linter_where_it_goes(recipe, place):
+    command = [sys.executable, "-m", "ruff", "check", "--stdin-filename", ROOT / "src" / "cmalight" / place]
+    found = subprocess.run(command, input=f'"""Mine."""\n\n{RECIPES[recipe]}', capture_output=True, text=True, cwd=ROOT)
+    assert found.returncode == 0, found.stdout
 
 
 def test_a_rule_judges_epochs():

@@ -1,8 +1,11 @@
 """The documents describe what is there now."""
 
+import copy
 import re
 import subprocess
 import sys
+import unicodedata
+import xml.etree.ElementTree
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,9 +16,12 @@ from torch import nn
 import cmalight
 from cmalight.rules import tolerant
 from tests.test_rooms import FLOORS
+from tests.training.common import needs_compiler
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+CHANGES = (ROOT / "CHANGELOG.md").read_text()
 
 
 def lines_marked_in(*files):
@@ -28,7 +34,7 @@ def lines_marked_in(*files):
 def test_every_line_of_the_listing_is_marked_in_the_code():
     listing = {1, 3, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 21, 22}
     assert lines_marked_in("rules/paper.py") >= listing - {1, 3, 5, 12, 16, 20}  # 12 and 16 are an "else"
-    assert lines_marked_in("optim/*.py") >= {1, 3, 5, 20}
+    assert lines_marked_in("optim/**/*.py") >= {1, 3, 5, 20}
     assert lines_marked_in("rules/linesearch.py") >= {2, 3, 6, 7, 10}
 
 
@@ -38,17 +44,21 @@ def numbered_lines(document):
 
 
 def test_the_listings_have_every_line_that_an_outcome_names():
-    assert {o.line for o in cmalight.Outcome} <= numbered_lines("docs/algorithm.md") | numbered_lines(
-        "docs/controlled.md"
-    )
+    assert {line for o in cmalight.Outcome for line in (o.line, o.last)} <= numbered_lines(
+        "docs/understand/algorithm.md"
+    ) | numbered_lines("docs/understand/controlled.md")
 
 
 def test_the_tolerant_rules_listing_is_complete_with_its_constants():
     """What is only in the code is not in the listing, and what is only there is not in the code."""
     code = (ROOT / "src" / "cmalight" / "rules" / "tolerant.py").read_text()
     marked = re.findall(r"[Ll]ines? (\d+)(?: (?:and|to) (\d+))?", code)
-    assert numbered_lines("docs/controlled.md") == {int(n) for pair in marked for n in pair if n} == set(range(31, 41))
-    page = (ROOT / "docs" / "controlled.md").read_text()
+    assert (
+        numbered_lines("docs/understand/controlled.md")
+        == {int(n) for pair in marked for n in pair if n}
+        == set(range(31, 41))
+    )
+    page = (ROOT / "docs" / "understand" / "controlled.md").read_text()
     stated = {
         name: float(value) for value, name in re.findall(r"^\|[^|]*\| ([\d.]+) \| `(\w+)` \|$", page, re.MULTILINE)
     }
@@ -58,8 +68,24 @@ def test_the_tolerant_rules_listing_is_complete_with_its_constants():
     assert stated == {**fixed, **settings}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: d.name)
-def test_links_between_documents_lead_somewhere(document):
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_lines_of_documents_are_short():
+    """Rows of tables, addresses and what a program prints cannot be broken; a combining mark takes no room."""
+    assert [
+        f"{document.relative_to(ROOT)}:{number}: {len(line)}"
+        for document in DOCUMENTS
+        for number, line in enumerate(document.read_text().splitlines(), 1)
+        if sum(not unicodedata.combining(c) for c in line) > 100
+        and not re.search(r"^\s*\||^cmalight: error|https?://\S{60}", line)
+    ] == []
+
+
+@pytest.mark.parametrize("document", sorted(ROOT.glob("*.md")), ids=lambda d: d.name)
+def test_links_from_the_repositorys_front_lead_somewhere(document):
+    """Those between pages of the site are checked when it is built."""
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)", document.read_text()):
         file = (document.parent / target) if target else document
         assert file.exists(), f"{document.name} points to {target}"
@@ -69,18 +95,60 @@ def test_links_between_documents_lead_somewhere(document):
             assert anchor[1:] in slugs, f"{document.name} points to {target}{anchor}"
 
 
+def test_every_module_that_a_page_names_is_there():
+    """By its path in the package, or the end of it."""
+    rooms = "|".join({room.partition(".")[0] for floor in FLOORS for room in floor})
+    modules = [f"/{path.relative_to(ROOT / 'src' / 'cmalight')}" for path in (ROOT / "src").rglob("*.py")]
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    named = {
+        (page.name, path)
+        for page in pages
+        for path in re.findall(rf"`(?:src/cmalight/)?((?:{rooms})/[\w/]+\.py)`", page.read_text())
+    }
+    assert len(named) > 10
+    assert [one for one in named if not any(module.endswith(f"/{one[1]}") for module in modules)] == []
+
+
 def test_the_architecture_names_what_is_there_and_every_room():
-    page = (ROOT / "docs" / "architecture.md").read_text()
-    drawn = re.findall(r'\["([^<]*)<br>', page)  # the first line of a box of a picture: modules
-    modules = {part for box in drawn for part in re.findall(r"[\w/]+\.py", box)}
-    places = [
-        ROOT / "src" / "cmalight",
-        *(ROOT / "src" / "cmalight" / room for room in ("bench/running", "bench/spec")),
-    ]
+    page = (ROOT / "docs" / "contribute" / "architecture.md").read_text()
+    drawn = [picture.read_text() for picture in sorted((ROOT / "docs" / "contribute" / "pictures").glob("*.mmd"))]
+    modules = {part for way in drawn for part in re.findall(r"[\w/]+\.py", way)}
+    rooms = ("", "bench/running", "bench/spec", "optim", "optim/bracket", "optim/control")
+    places = [ROOT / "src" / "cmalight" / room for room in rooms]
     assert len(modules) > 30
     assert [name for name in modules if not any((place / name).exists() for place in places)] == []
     rooms = {room.partition(".")[0] for floor in FLOORS for room in floor}
     assert [room for room in rooms if f"`{room}/`" not in page and f"`{room}.py`" not in page] == []
+
+
+@pytest.mark.parametrize("way", ["way-of-fit", "way-of-bench-run"])
+def test_the_pictures_of_the_architecture_are_those_of_their_sources(way):
+    picture = ROOT / "docs" / "contribute" / "pictures" / f"{way}.svg"
+    shown = "".join(xml.etree.ElementTree.parse(picture).getroot().itertext()).replace(" ", "")
+    labels = re.findall(r'"(.*?)"', picture.with_suffix(".mmd").read_text())
+    assert len(labels) > 14
+    assert [line for label in labels for line in label.split("<br>") if line.replace(" ", "") not in shown] == []
+
+
+def test_the_pictures_show_what_the_page_says(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs" / "understand" / "pictures")
+    import draw
+
+    small, (undone, after) = draw.run(draw.SMALL, 5), draw.run(draw.LARGE, 2)
+    outcomes = [one.report.outcome.name for one in (small[0], undone, after, small[4])]
+    assert outcomes == ["ACCEPTED", "SEARCH_FAILED_REJECTED", "ACCEPTED", "SEARCH_SUCCEEDED"]
+    page = " ".join((ROOT / "docs" / "understand" / "pictures.md").read_text().split())
+    for said in (
+        f"f̃ = {small[0].report.f_tilde:.2f}, where f(w⁰) was {draw.mean_loss(small[0].path[0]):.2f}",
+        f"f̃ is {undone.report.f_tilde:.2f}, and at w̃ the loss is {draw.mean_loss(undone.path[-1]):.0f}",
+        f"The next epoch, at {after.report.lr:g}, is accepted",
+        f"f̃ = {small[4].report.f_tilde:.3f} does not beat φ = {small[3].report.phi:.3f}",
+        f"f(w⁴) = {draw.mean_loss(small[4].path[0]):.3f}",
+        f"α = {small[4].report.alpha / small[4].report.lr:.2f} ζ, with a loss of {draw.mean_loss(small[4].left):.3f}",
+    ):
+        assert said in page, said
+    for drawn in draw.run(draw.LARGE, 25, "certified"):
+        assert draw.mean_loss(drawn.left) <= draw.mean_loss(undone.path[0])
 
 
 def python_blocks(document):
@@ -94,16 +162,19 @@ def test_the_readmes_quick_start_runs(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "run.pt").exists()
 
 
-def test_the_page_on_choosing_runs_and_knows_every_outcome(capsys):
+def test_the_pages_on_choosing_the_loop_and_reports_run_and_know_every_outcome(tmp_path, capsys):
     x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
     y = x.sum(1, keepdim=True).sin()
     loader = list(zip(x.split(20), y.split(20), strict=True))
     names = {"x": x, "y": y, "loader": loader, "loss_fn": nn.MSELoss(), "epochs": 2, "model": nn.Linear(3, 1)}
-    brief, loop = python_blocks("docs/choosing.md")
+    (brief,) = python_blocks("docs/start/choosing.md")
     exec(brief.replace("time_limit=60", "max_epochs=2, progress=False"), dict(names))
-    exec(loop, dict(names))
+    exec(python_blocks("docs/guides/loop.md")[0], names)
     assert "kept (line 34)" in capsys.readouterr().out
-    rows = re.findall(r"^\| (`[^|]*) \|", (ROOT / "docs" / "choosing.md").read_text(), re.MULTILINE)
+    before = copy.deepcopy((names["model"].state_dict(), names["optimizer"].state_dict()))
+    exec(python_blocks("docs/guides/checkpoints.md")[0], {**names, "path": tmp_path / "run.pt"})
+    assert str((names["model"].state_dict(), names["optimizer"].state_dict())) == str(before)
+    rows = re.findall(r"^\| (`[^|]*) \|", (ROOT / "docs" / "guides" / "reading.md").read_text(), re.MULTILINE)
     described = {name for row in rows for name in re.findall(r"`(\w+?)(?:_\.\.\.)?`", row)}
     named = {outcome.name.lower() for outcome in cmalight.Outcome}
     assert not [name for name in named if name not in described and name.split("_")[0] not in described]
@@ -118,22 +189,38 @@ def test_the_readmes_command_runs(tmp_path):
     assert (tmp_path / "wine.pt").exists()
 
 
-def test_the_readmes_loop_runs():
-    torch.manual_seed(0)
-    x = torch.rand(100, 3)
-    names = {
-        "model": nn.Linear(3, 1),
-        "loss_fn": nn.MSELoss(),
-        "loader": [(x[:50], x[:50].sum(1, keepdim=True)), (x[50:], x[50:].sum(1, keepdim=True))],
-        "epochs": 100,
-    }
-    exec(python_blocks("README.md")[1], names)
-    assert names["epoch"].report.f_tilde < 2.0
+def test_the_first_result_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec(python_blocks("docs/start/five-minutes.md")[0], {})
+    assert "30 epochs done" in capsys.readouterr().out
+    assert (tmp_path / "run.pt").exists()
+
+
+def test_what_assistants_are_shown_runs(capsys):
+    (block,) = python_blocks("docs/llms.txt")
+    exec(block, {})
+    assert "(line 34)" in capsys.readouterr().out
 
 
 def test_the_training_pages_example_runs(capsys):
-    exec(python_blocks("docs/training.md")[0], {})
+    exec(python_blocks("docs/guides/fit.md")[0], {})
     assert "30 epochs done" in capsys.readouterr().out
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_the_page_on_engines_runs(capsys):
+    names = {}
+    for block in python_blocks("docs/guides/engines.md"):
+        exec(block, names)
+    assert capsys.readouterr().out.startswith("compiled ")
+    assert len(names["result"].starts) == 5
+
+
+def test_every_page_with_code_is_run_by_a_test():
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    with_code = [page for page in DOCUMENTS if "```python\n" in page.read_text()]
+    assert [page.name for page in with_code if f'{page.name}"' not in tests] == []
 
 
 def test_help_does_not_wait_for_torch():
@@ -144,13 +231,15 @@ atexit.register(lambda: print("torch" in sys.modules))
 from cmalight.__main__ import main
 main()
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
     assert "Commands:" in run.stdout
     assert run.stdout.splitlines()[-1] == "False"
 
 
 def test_the_version_is_the_same_everywhere():
     assert f"version: {cmalight.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"version = {{{cmalight.__version__}}}" in (ROOT / "docs" / "results" / "citing.md").read_text()
+    assert re.search(rf"^## {re.escape(cmalight.__version__)} - \d{{4}}-\d\d-\d\d$", CHANGES, re.MULTILINE)
 
 
 def test_the_core_imports_torch_alone():
@@ -159,13 +248,13 @@ def test_the_core_imports_torch_alone():
         "import torch, sys; before = set(sys.modules)\n"
         "from cmalight import *; print(*sorted(set(sys.modules) - before))"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
     foreign = {name for name in run.stdout.split() if name.partition(".")[0] not in {"cmalight", "torch"}}
     assert not {name for name in foreign if name.partition(".")[0] not in sys.stdlib_module_names}
 
 
 def test_the_networks_page_runs():
-    exec(python_blocks("docs/networks.md")[0], {})
+    exec(python_blocks("docs/guides/networks.md")[0], {})
 
 
 def test_the_distributed_pages_mixed_precision_runs():
@@ -180,5 +269,5 @@ def test_the_distributed_pages_mixed_precision_runs():
         "loss_fn": nn.MSELoss(),
         "loader": [(x[:50], x[:50].sum(1, keepdim=True)), (x[50:], x[50:].sum(1, keepdim=True))],
     }
-    exec(python_blocks("docs/distributed.md")[2], names)
+    exec(python_blocks("docs/guides/distributed.md")[2], names)
     assert names["epoch"].report.f_tilde < 2.0

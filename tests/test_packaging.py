@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -88,6 +89,18 @@ def test_the_wheel_has_the_package_and_its_extras(built):
     assert [Requirement(r).name for r in without_extras] == ["torch"]
 
 
+def test_what_is_tested_is_the_oldest_python_and_torch_that_are_claimed():
+    """The pinned environment, and the workflow's Python, are the oldest of what pyproject.toml allows."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pins = (Requirement(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
+    (tested,) = (pin for pin in pins if pin.name == "torch")
+    assert str(tested.specifier).removeprefix("==").startswith(project["dependencies"][0].removeprefix("torch>="))
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    pythons = {step["with"]["python-version"] for step in steps if "python-version" in step.get("with", {})}
+    assert pythons == {project["requires-python"].removeprefix(">=")}
+
+
 @pytest.mark.slow
 def test_the_sdist_has_what_the_two_commands_and_the_readme_need(built):
     with tarfile.open(built[0]) as sdist:
@@ -153,6 +166,19 @@ def test_what_is_missing_is_named(empty_environment, statement, extra):
     done = call(empty_environment, "-c", statement, check=False)
     assert done.returncode == 1
     assert f'pip install "cmalight[{extra}]"' in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_the_metadata_passes_twine(built):
+    call(sys.executable, "-m", "twine", "check", "--strict", *built)
+
+
+def test_workflows_call_targets_of_the_makefile():
+    targets = set(re.findall(r"^(\w[\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for workflow in (ROOT / ".github" / "workflows").glob("*.yml"):
+        jobs = yaml.safe_load(workflow.read_text())["jobs"]
+        called = {step["run"] for job in jobs.values() for step in job["steps"] if "run" in step}
+        assert called <= {f"make {target}" for target in targets}, workflow.name
 
 
 def test_ci_runs_the_two_commands_of_the_readme():

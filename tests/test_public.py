@@ -57,7 +57,7 @@ def section(docstring, title):
 
 
 def test_the_page_on_versions_names_the_public_modules():
-    page = (Path(__file__).parent.parent / "docs" / "versions.md").read_text()
+    page = (Path(__file__).parent.parent / "docs" / "reference" / "versions.md").read_text()
     named = [*(module.__name__ for module in MODULES), *(thing.__name__ for thing in OTHERS)]
     assert [name for name in named if f"`{name}`" not in page] == []
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cmalight.rules.outcome import Outcome
     from cmalight.training import FitResult, History, Status, fit
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "CMA",
@@ -36,31 +36,23 @@ __all__ = [
 # Imported when first asked for, so that `cmalight --help` does not wait for torch. What needs more than torch is not
 # in __all__, so that `from cmalight import *` works without it.
 _HOMES = {
-    "CMA": "cmalight.optim",
-    "IG": "cmalight.optim",
-    "CMALight": "cmalight.optim",
-    "Controlled": "cmalight.optim",
-    "CMALightClassifier": "cmalight.integrations.sklearn",
-    "CMALightRegressor": "cmalight.integrations.sklearn",
-    "Epoch": "cmalight.optim",
-    "EpochReport": "cmalight.optim",
-    "FitResult": "cmalight.training",
-    "History": "cmalight.training",
-    "Objective": "cmalight.evaluation.objective",
-    "Outcome": "cmalight.rules.outcome",
-    "Status": "cmalight.training",
-    "TensorBatches": "cmalight.evaluation.batches",
-    "fit": "cmalight.training",
+    "optim": ("CMA", "IG", "CMALight", "Controlled", "Epoch", "EpochReport"),
+    "training": ("FitResult", "History", "Status", "fit"),
+    "evaluation.objective": ("Objective",),
+    "evaluation.batches": ("TensorBatches",),
+    "rules.outcome": ("Outcome",),
+    "integrations.sklearn": ("CMALightClassifier", "CMALightRegressor"),
 }
+_HOME_OF = {name: f"cmalight.{home}" for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _HOME_OF:
         raise AttributeError(f"module 'cmalight' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    value = getattr(importlib.import_module(_HOME_OF[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_HOMES})
+    return sorted({*__all__, *_HOME_OF})

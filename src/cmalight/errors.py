@@ -1,14 +1,79 @@
-"""Errors about data, and words for messages: names that are not known, durations."""
+"""Errors about data, checks of arguments, and words for messages: names that are not known, durations."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
-from collections.abc import Iterable
+import numbers
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
 
 class DataError(ValueError):
     """Data that cannot be had as asked for: the message says what is wrong with which file, and what to do."""
+
+
+def invalid(name: str, value: object, expected: str) -> ValueError:
+    """The error for an argument that is out of its range, in the words of torch's own."""
+    return ValueError(f"Invalid {name} value: {value!r}; expected {expected}")
+
+
+def check_whole(name: str, value: Any, *, least: int = 0, most: float = math.inf) -> None:
+    """Refuses what is no whole number in that range; flags are none."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not least <= int(value) <= most:
+        bounds = f">= {least}" if most == math.inf else f"from {least} to {most}"
+        raise invalid(name, value, f"a whole number {bounds}")
+
+
+def check_positive(name: str, value: Any) -> None:
+    """Refuses what is no finite number above 0."""
+    if not isinstance(value, numbers.Real) or not 0.0 < float(value) < math.inf:
+        raise invalid(name, value, "a positive number")
+
+
+def check_least(name: str, value: Any, least: int) -> None:
+    """Refuses what is no finite number from `least` on."""
+    if not isinstance(value, numbers.Real) or not least <= float(value) < math.inf:
+        raise invalid(name, value, f"a number >= {least}")
+
+
+def check_fraction(name: str, value: Any) -> None:
+    """Refuses what does not lie between 0 and 1."""
+    if not isinstance(value, numbers.Real) or not 0.0 < float(value) < 1.0:
+        raise invalid(name, value, "a number between 0 and 1, both excluded")
+
+
+def check_share(name: str, value: Any) -> None:
+    """Refuses what does not lie from 0 to 1, both included; flags do not."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= float(value) <= 1:
+        raise invalid(name, value, "a number from 0 to 1")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Refuses what is not a flag."""
+    if not isinstance(value, bool):
+        raise invalid(name, value, "True or False")
+
+
+def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:
+    """Refuses what is not one of the choices; a flag is no number, and a list can be none of them."""
+    if isinstance(value, bool | list | dict) or value not in choices:
+        raise invalid(name, value, f"one of {', '.join(map(str, choices))}")
+
+
+@contextlib.contextmanager
+def needed(what: str, extra: str) -> Iterator[None]:
+    """For imports of an optional library, which say what to install where they fail.
+
+    Args:
+        what: needs it, in words.
+        extra: of this package that brings it.
+    """
+    try:
+        yield
+    except ImportError as missing:
+        raise ImportError(f'{what}: pip install "cmalight[{extra}]"') from missing
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:

@@ -9,12 +9,14 @@ import os
 import secrets
 import stat
 import time
+import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 LIMIT_VARIABLE = "CMALIGHT_MAX_BYTES"
 DEFAULT_LIMIT = 1 << 30
+_LARGEST_DESCRIPTION = 1 << 20  # of a TOML file
 ABANDONED_AFTER = 3600.0  # seconds; whoever writes a file touches it more often
 
 
@@ -147,18 +149,40 @@ def whole_file(path: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
             temporary.unlink(missing_ok=True)
 
 
-def remove_abandoned(folder: Path, name: str = "") -> None:
+def remove_abandoned(folder: Path, name: str = "", *, after: float = ABANDONED_AFTER) -> None:
     """Removes what processes that were killed while they wrote left in a folder.
 
     Args:
-        folder: its temporary files that nobody has written to for an hour go; it need not exist.
+        folder: its temporary files that nobody has written to for so long go; it need not exist.
         name: only those of the file of that name: the folder may be one that others use.
+        after: seconds; -inf where nobody else can be writing.
     """
-    oldest = time.time() - ABANDONED_AFTER
+    oldest = time.time() - after
     for path in folder.glob(f".{glob.escape(name)}.*.tmp" if name else ".*.tmp"):
         with contextlib.suppress(OSError):  # another process may clear up too
             if path.stat().st_mtime < oldest:
                 path.unlink()
+
+
+def read_toml(path: Path, *, error: type[ValueError]) -> dict[str, Any]:
+    """The tables of a TOML file.
+
+    Args:
+        path: of the file.
+        error: the type to raise.
+
+    Raises:
+        ValueError: of the type `error`, if it is larger than a description can be, not text, or not TOML.
+        OSError: it cannot be read.
+    """
+    if path.stat().st_size > _LARGEST_DESCRIPTION:
+        raise error(f"{path} is larger than {_LARGEST_DESCRIPTION >> 20} MB, too large for a description: is it data?")
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8"))
+    except UnicodeDecodeError as wrong:
+        raise error(f"{path} is not text in UTF-8 ({wrong.reason}): save it as such") from wrong
+    except (tomllib.TOMLDecodeError, RecursionError) as wrong:
+        raise error(f"{path} is not TOML: {wrong}") from wrong
 
 
 def without_infinities(value: Any) -> Any:

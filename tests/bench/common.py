@@ -71,7 +71,16 @@ def finished(process):
 
 def trainers(pid):
     """The processes that train for the driver `pid`."""
-    done = subprocess.run(["pgrep", "-P", str(pid), "-f", "bench/running/child.py"], capture_output=True, text=True)
+    return [child for parent in nurseries(pid) for child in _children(parent, "bench/running/")]
+
+
+def nurseries(pid):
+    """The processes that those are forked from."""
+    return _children(pid, "bench/running/nursery.py")
+
+
+def _children(pid, command):
+    done = subprocess.run(["pgrep", "-P", str(pid), "-f", command], capture_output=True, text=True)
     return [int(line) for line in done.stdout.split()]
 
 

@@ -65,9 +65,23 @@ class Dies(Misbehaving):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-class KillsItsWorker(Misbehaving):
+class KillsItsNursery(Misbehaving):
+    """The process that it was forked from."""
+
     def misbehave(self):
-        os.kill(os.getppid(), signal.SIGKILL)
+        if "nursery" in Path(f"/proc/{os.getppid()}/cmdline").read_text():  # once it is dead, another is the parent
+            os.kill(os.getppid(), signal.SIGKILL)
+
+
+class KillsItsWorker(Misbehaving):
+    """The process that asked for it."""
+
+    def __init__(self, params, **options):
+        super().__init__(params, **options)
+        self.worker = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
+
+    def misbehave(self):
+        os.kill(self.worker, signal.SIGKILL)
         time.sleep(600)
 
 

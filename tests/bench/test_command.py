@@ -7,7 +7,7 @@ from cmalight import bench
 from cmalight.bench.running.one_run import Job, train
 from cmalight.bench.store.folder_status import add_call
 from cmalight.bench.store.results import runs_folder, write_result
-from cmalight.bench.store.schema import Call
+from cmalight.bench.store.schema import DriverCall
 from cmalight.cli import command
 from tests.bench.common import spec, toml
 
@@ -75,7 +75,7 @@ def fill(folder, chosen, count=None):
 def test_status_counts_what_is_there_and_what_is_left(cmalight, tmp_path):
     chosen = spec(solvers=["adam", "tests.bench.solvers:Raises", "sgd"])
     fill(tmp_path / "out", chosen, 2)
-    add_call(tmp_path / "out", Call(chosen.to_plain(), [run.key for run in bench.plan(chosen)], 1))
+    add_call(tmp_path / "out", DriverCall(chosen.to_plain(), [run.key for run in bench.plan(chosen)], 1))
     damaged = runs_folder(tmp_path / "out") / f"{bench.plan(chosen)[2].key}.json"
     damaged.write_text("{")
     lines = cmalight("status", "out").stdout.splitlines()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cmalight import bench
 from cmalight.bench.analysis.costs import MEASURES
-from cmalight.bench.analysis.curves import curves
+from cmalight.bench.analysis.curves import Bundles, fractions
 from cmalight.bench.analysis.summaries import control_figures
 from cmalight.bench.report.about import facts
 from tests.bench.synthetic import run, write
@@ -96,6 +96,26 @@ def test_problems_without_a_result_of_every_solver_are_left_out(tmp_path):
     assert costs(results, 0.1, solvers=["a"]) == {"a": [1, 1]}
 
 
+def test_a_pair_of_data_set_and_network_costs_the_median_over_its_starts(tmp_path):
+    seconds = {"a": (1.0, 5.0, 2.0), "b": (3.0, 1.0, None)}
+    results = loaded(
+        tmp_path,
+        [
+            run(solver, [0.0] if spent else [0.9], seed=seed, seconds=[spent or 1.0])
+            for solver, starts in seconds.items()
+            for seed, spent in enumerate(starts)
+        ],
+    )
+    assert costs(results, 0.1) == {"a": [1.0, 5.0, 2.0], "b": [3.0, 1.0, INF]}
+    assert costs(results, 0.1, problems="pair") == {"a": [2.0], "b": [3.0]}
+    assert list(bench.solution_costs(results, 0.1, problems="pair").index) == ["data · 1x5"]
+
+
+def test_a_pair_that_half_of_the_starts_do_not_solve_is_not_solved(tmp_path):
+    results = loaded(tmp_path, [run("a", [0.0]), run("a", [0.9], seed=1), run("b", [0.0]), run("b", [0.0], seed=1)])
+    assert costs(results, 0.1, problems="pair") == {"a": [INF], "b": [1.0]}
+
+
 def test_solvers_of_one_name_with_other_options_are_told_apart(tmp_path):
     results = loaded(tmp_path, [run("adam", [0.1]), run("adam", [0.2], options={"lr": 0.01, "amsgrad": True})])
     assert bench.traces(results).labels.solvers == ["adam (defaults)", "adam (amsgrad=true, lr=0.01)"]
@@ -138,6 +158,7 @@ def test_of_the_same_run_twice_the_last_counts(tmp_path):
         ({"tau": float("nan")}, "Invalid tau"),
         ({"tau": 0.1, "measure": "second"}, "did you mean 'seconds'"),
         ({"tau": 0.1, "solvers": ["adom"]}, "did you mean 'adam'"),
+        ({"tau": 0.1, "problems": "pairs"}, "did you mean 'pair'"),
     ],
 )
 def test_wrong_arguments_are_named(tmp_path, wrong, message):
@@ -196,20 +217,17 @@ def test_columns_may_be_of_any_type_that_holds_their_numbers(tmp_path):
 
 def test_curves_are_medians_and_quartiles_over_the_seeds(tmp_path):
     runs = [run("a", [0.1 * (seed + 1)] * 2, seed=seed) for seed in range(5)]
-    frame = curves(bench.traces(loaded(tmp_path, runs)), "data · 1x5")
-    assert frame.iloc[0][["low", "median", "high"]].tolist() == [1.0, 1.0, 1.0]  # f(w0)
-    last = frame.iloc[-1]
-    assert last["x"] == 2.0
-    assert last[["low", "median", "high"]].tolist() == pytest.approx([0.2, 0.3, 0.4])
-    half_way = frame[frame["x"] < 1.0].iloc[-1]
-    assert half_way["median"] == 1.0  # nothing is known before the first epoch is measured
+    curve = Bundles(bench.traces(loaded(tmp_path, runs))).curve("data · 1x5", "a", "loss", "seconds", fractions(200))
+    assert [curve.low[0], curve.median[0], curve.high[0]] == [1.0, 1.0, 1.0]  # f(w0)
+    assert curve.x[-1] == 2.0
+    assert [curve.low[-1], curve.median[-1], curve.high[-1]] == pytest.approx([0.2, 0.3, 0.4])
+    assert curve.median[curve.x < 1.0][-1] == 1.0  # nothing is known before the first epoch is measured
 
 
 def test_a_run_that_has_ended_keeps_its_last_value(tmp_path):
     runs = [run("a", [0.5]), run("a", [0.5, 0.1, 0.1], seed=1), run("a", [0.5, 0.3, 0.1], seed=2)]
-    frame = curves(bench.traces(loaded(tmp_path, runs)), "data · 1x5", axis="epochs")
-    at_two = frame[frame["x"] >= 2.0].iloc[0]
-    assert at_two["median"] == pytest.approx(0.3)
+    curve = Bundles(bench.traces(loaded(tmp_path, runs))).curve("data · 1x5", "a", "loss", "epochs", fractions(200))
+    assert curve.median[curve.x >= 2.0][0] == pytest.approx(0.3)
 
 
 def test_the_control_is_judged_by_evaluations_and_by_epochs_accepted_at_once(tmp_path):

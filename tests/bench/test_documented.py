@@ -1,4 +1,4 @@
-"""docs/testbed.md says what is there, and its examples run."""
+"""docs/guides/testbed.md says what is there, and its examples run."""
 
 import re
 import shlex
@@ -12,7 +12,11 @@ from cmalight.bench.spec.solvers import SOLVERS
 from cmalight.cli import command
 from tests.bench.common import ROOT
 
-PAGE = (ROOT / "docs" / "testbed.md").read_text()
+PAGE = (ROOT / "docs" / "guides" / "testbed.md").read_text().replace(" \\\n    ", " ")  # a command on two lines
+
+
+SPEC = (ROOT / "docs" / "reference" / "spec.md").read_text()
+FRAMES = (ROOT / "docs" / "reference" / "results.md").read_text()
 
 
 def blocks(kind):
@@ -21,7 +25,7 @@ def blocks(kind):
 
 def test_every_key_preset_solver_and_status_is_described():
     names = [*Spec.__dataclass_fields__, *PRESETS, *SOLVERS, *STATUSES]
-    missing = [name for name in names if f"`{name}`" not in PAGE and name != "name"]
+    missing = [name for name in names if f"`{name}`" not in PAGE + SPEC and name != "name"]
     assert missing == []
 
 
@@ -44,7 +48,11 @@ def test_the_python_example_runs(tmp_path, monkeypatch):
     names = {}
     exec(blocks("python")[-1], names)
     assert names["summary"].recorded == {"done": 2}
-    assert set(load("results").runs["solver"]) == {"adam", "sgd"}
+    results = load("results")
+    assert set(results.runs["solver"]) == {"adam", "sgd"}
+    columns = [*results.runs, *results.epochs]
+    assert [name for name in columns if f"`{name}`" not in FRAMES and not name.startswith("version_")] == []
+    exec(re.search(r"```python\n(.*?)```", FRAMES, re.DOTALL)[1], {})
 
 
 def test_the_example_solver_is_one():

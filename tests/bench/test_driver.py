@@ -15,7 +15,7 @@ from cmalight.bench.running.executors import Backend
 from cmalight.bench.running.one_run import Job, train
 from cmalight.bench.store.folder_status import add_call, read_calls
 from cmalight.bench.store.results import read_result, result_path, runs_folder, write_result
-from cmalight.bench.store.schema import Call
+from cmalight.bench.store.schema import DriverCall
 from cmalight.cli.bench import summary_text
 from tests.bench.common import contents, own_data, spec
 from tests.helpers import wait_for
@@ -251,7 +251,7 @@ def test_status_needs_neither_the_data_nor_the_solvers(tmp_path, working):
 
 
 def call(*keys):
-    return Call({"name": "x"}, list(keys), 2)
+    return DriverCall({"name": "x"}, list(keys), 2)
 
 
 def test_a_folder_remembers_every_call_but_not_one_that_a_later_one_covers(tmp_path):

@@ -5,7 +5,8 @@ import pytest
 from cmalight.bench import plan
 from cmalight.bench.running.one_run import Job, train
 from cmalight.bench.spec.study import SpecError
-from tests.bench.common import spec
+from cmalight.compiled.native.library import compiler
+from tests.bench.common import contents, finished, spec, start, toml
 from tests.training.common import needs_compiler
 
 
@@ -52,3 +53,22 @@ def test_a_solver_that_cannot_be_compiled_fails_with_the_reason():
     (result,) = trained(solvers=["rmsprop"], engine="compiled")
     assert result["status"] == "failed"
     assert "RMSprop are not compiled" in result["error"]["message"]
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_the_command_builds_once_per_network_and_solver_whatever_the_seeds_and_processes(tmp_path):
+    """Counted by the compiler itself, in an empty cache."""
+    builds, script = tmp_path / "builds", tmp_path / "compiler"
+    script.write_text(f"""#!/bin/sh
+case "$*" in *step.cpp*) echo "$*" >> {builds};; esac
+exec {compiler()} "$@"
+""")
+    script.chmod(0o755)
+    path = toml(tmp_path / "spec.toml", networks=["1x5", "2x5"], solvers=["sgd", "adam"], seeds=3, engine="compiled")
+    out = tmp_path / "out"
+    environment = {"CXX": str(script), "CMALIGHT_CACHE": str(tmp_path / "cache")}
+    code, _, stderr = finished(start("run", path, "--out", out, "--workers", 2, "--quiet", env=environment))
+    assert code == 0, stderr
+    assert [one["status"] for one in contents(out).values()] == ["done"] * 12
+    assert len(builds.read_text().splitlines()) == 4

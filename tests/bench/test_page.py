@@ -124,7 +124,7 @@ def escaped(name):
 
 def expect_profiles(page, study, tau, measure, solvers):
     """Every panel shows the curves that Python computes for these solvers alone."""
-    costs = bench.solution_costs(study.traces, tau, measure=measure, solvers=solvers)
+    costs = bench.solution_costs(study.traces, tau, measure=measure, solvers=solvers, problems=study.problems)
     for place, (_, problems) in enumerate(study.groups):
         part = costs[costs.index.isin(problems)]
         for plot, frame in (
@@ -185,6 +185,15 @@ def test_profiles_are_pythons_at_every_place_of_the_slider_that_is_tried(opened,
     page.get_by_role("button", name="10⁻⁴", exact=True).click()
     expect_profiles(page, study, 1e-4, "seconds", SOLVERS)
     assert page.locator("#tau-text").inner_text() == "τ = 10⁻⁴"
+
+
+def test_profiles_over_pairs_are_pythons_too(opened, study, tmp_path):
+    pairs = read_study(study.folder, problems="pair")
+    path = tmp_path / "index.html"
+    path.write_text(page_of(page_data(pairs)), encoding="utf-8")
+    page = opened(address=path.as_uri())
+    expect_profiles(page, pairs, 1e-2, "seconds", SOLVERS)
+    assert "a pair of data set and network" in page.locator("#facts").inner_text()
 
 
 def test_hiding_a_solver_recomputes_everything(opened, study):

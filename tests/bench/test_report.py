@@ -13,6 +13,7 @@ from cmalight.bench.analysis import profiles, sizes
 from cmalight.bench.analysis.sizes import size_groups, size_of
 from cmalight.bench.analysis.tables import to_latex
 from cmalight.bench.report import content, figures, strips
+from cmalight.bench.report import styles as report_styles
 from cmalight.bench.report.canvas import plain
 from cmalight.bench.report.content import page_data, read_study, slider, tables
 from cmalight.bench.report.figures import planned_figures, profile_figure, slug
@@ -50,6 +51,23 @@ def embedded(folder):
     """The data of a page."""
     text = (folder / "index.html").read_text()
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
+
+
+@pytest.mark.slow
+def test_an_archive_has_the_report_of_its_folder_by_starts_or_by_pairs(tmp_path):
+    folder = write(tmp_path / "results", study())
+    archive = tmp_path / "published.tar.xz"
+    assert invoke("bench", "merge", folder, "--out", archive).exit_code == 0
+    assert invoke("bench", "report", archive).exit_code == 0
+    assert invoke("bench", "report", folder).exit_code == 0
+    places = (tmp_path / "published-report" / "tables", folder / "report" / "tables")
+    texts = [{path.name: path.read_text() for path in place.iterdir()} for place in places]
+    assert texts[0] == texts[1]
+    done = invoke("bench", "report", archive, "--out", tmp_path / "pairs", "--problems", "pair")
+    assert done.exit_code == 0, done.output
+    assert "Share of 2 problems" in (tmp_path / "pairs" / "tables" / "solvers.tex").read_text()
+    assert "Share of 4 problems" in texts[0]["solvers.tex"]
+    assert embedded(tmp_path / "pairs")["pairs"] is True
 
 
 @pytest.mark.slow
@@ -246,6 +264,13 @@ def test_every_outcome_has_a_colour_of_its_own():
     assert len(set(OUTCOMES.values())) == len(OUTCOMES)
 
 
+def test_an_outcome_without_a_colour_has_that_of_those_kept_or_undone(monkeypatch):
+    monkeypatch.delitem(report_styles._QUIET, "grown")
+    monkeypatch.delitem(report_styles._LOUD, "refused")
+    assert list(report_styles._others(True, "pale")) == ["grown"]
+    assert list(report_styles._others(False, "dark")) == ["refused"]
+
+
 def test_an_outcome_that_is_not_known_is_not_shown_as_accepted(tmp_path):
     assert strips_of(tmp_path / "a", ["accepted", "of tomorrow"]) == [["accepted", UNKNOWN]]
     assert strips_of(tmp_path / "b", ["accepted", "of tomorrow"], most_cells=1) == [[UNKNOWN]]
@@ -291,14 +316,14 @@ def test_the_papers_tolerances_are_on_the_slider():
 def test_the_pages_example_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "results", study())
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "report.md").read_text(), re.DOTALL)
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "guides" / "report.md").read_text(), re.DOTALL)
     names = {}
     exec(example, names)
     assert list(names["profile"].columns) == ["cmalight", "cma"]
 
 
 def test_the_documented_limits_are_those_of_the_code():
-    text = (ROOT / "docs" / "report.md").read_text()
+    text = " ".join((ROOT / "docs" / "guides" / "report.md").read_text().split())
     for said in (
         f"from 1 to {profiles.AREA_LIMIT:g}",
         f"{profiles.LEVEL:.0%}".replace("%", " %"),

@@ -2,12 +2,14 @@
 
 import json
 import os
+import tarfile
 
 import pandas
 import pytest
 
 from cmalight.bench import MergeError, ResultError, load, merge, plan, status
 from cmalight.bench.running.one_run import Job, train, without_figures
+from cmalight.bench.store.frames import only
 from cmalight.bench.store.results import (
     LaterVersionError,
     read_result,
@@ -20,6 +22,7 @@ from cmalight.bench.store.results import (
 )
 from cmalight.bench.store.schema import COLUMNS
 from tests.bench.common import own_data, spec
+from tests.bench.synthetic import run, write
 
 FAILED = {"status": "failed", "error": {"type": "ValueError", "message": "no", "traceback": ""}}
 
@@ -422,3 +425,50 @@ def test_merging_clears_what_a_killed_process_left(tmp_path):
     left.write_text("{")
     merge([tmp_path / "a"], tmp_path / "out")
     assert not left.exists()
+
+
+def test_an_archive_holds_what_the_folders_hold(tmp_path):
+    write(tmp_path / "a", [run("adam", [0.5, 0.2]), run("cma", [0.4], evaluations=[3])])
+    write(tmp_path / "b", [run("adam", [0.3], seed=1)])
+    archive = tmp_path / "published.tar.xz"
+    assert merge([tmp_path / "a", tmp_path / "b"], archive) == 3
+    assert merge([tmp_path / "a", tmp_path / "b"], tmp_path / "whole") == 3
+    for ours, theirs in zip(load(archive), load(tmp_path / "whole"), strict=True):
+        assert ours.equals(theirs)
+    first = archive.read_bytes()
+    assert merge([archive], tmp_path / "again.tar.xz") == 3
+    assert (tmp_path / "again.tar.xz").read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [("../evil", "do not trust it"), ("runs/evil.py", "do not trust it"), (None, "damaged, or not an archive")],
+)
+def test_an_archive_of_something_else_is_refused(tmp_path, member, message):
+    path = tmp_path / "x.tar.xz"
+    if member is None:
+        path.write_bytes(b"nothing of the kind")
+    else:
+        with tarfile.open(path, "w:xz") as packed:
+            packed.addfile(tarfile.TarInfo(member))
+    with pytest.raises(ResultError, match=message):
+        load(path)
+
+
+def test_an_archive_larger_than_the_limit_is_refused(tmp_path, monkeypatch):
+    write(tmp_path / "a", [run("adam", [0.5, 0.2])])
+    merge([tmp_path / "a"], tmp_path / "a.tar.xz")
+    monkeypatch.setenv("CMALIGHT_MAX_BYTES", "100")
+    with pytest.raises(ResultError, match="CMALIGHT_MAX_BYTES"):
+        load(tmp_path / "a.tar.xz")
+
+
+def test_a_part_of_the_results_is_what_is_named(tmp_path):
+    runs = [run(solver, [0.5], network=network) for solver in ("adam", "cma") for network in ("paper:1x50", "3x20")]
+    results = load(write(tmp_path, runs))
+    part = only(results, ["1x50", "adam"])
+    assert part.runs[["solver", "network"]].to_numpy().tolist() == [["adam", "paper:1x50"]]
+    assert set(part.epochs["key"]) == set(part.runs["key"])
+    assert only(results, []).runs.equals(results.runs)
+    with pytest.raises(ValueError, match="Unknown name in `only` 'adan'; did you mean 'adam'"):
+        only(results, ["adan"])

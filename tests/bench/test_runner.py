@@ -16,7 +16,7 @@ from cmalight.bench.running import driver, runner, supervise
 from cmalight.bench.store import results
 from cmalight.bench.store.lock import acquired, owner_alive
 from cmalight.errors import duration
-from tests.bench.common import ENVIRONMENT, contents, finished, has_ended, spec, start, toml, trainers
+from tests.bench.common import ENVIRONMENT, contents, finished, has_ended, nurseries, spec, start, toml, trainers
 from tests.helpers import wait_for
 
 MODULE = "tests.bench.solvers"
@@ -158,6 +158,7 @@ def test_ctrl_c_keeps_what_is_finished_ends_the_workers_and_exits_130(tmp_path):
     process = start("run", path, "--out", out, "--workers", 1)
     wait_for(lambda: len(contents(out)) == 1)
     (child,) = wait_for(lambda: trainers(process.pid))
+    (nursery,) = nurseries(process.pid)
     status = bench.status(out)
     assert status.driver.pid == process.pid
     assert status.recorded == {"done": 1}
@@ -165,7 +166,7 @@ def test_ctrl_c_keeps_what_is_finished_ends_the_workers_and_exits_130(tmp_path):
     code, _, stderr = finished(process)
     assert (code, stderr.strip()) == (130, "cmalight: interrupted")
     assert len(contents(out)) == 1
-    wait_for(lambda: has_ended(child))
+    wait_for(lambda: has_ended(child) and has_ended(nursery))
     assert bench.status(out).driver is None
 
 
@@ -174,9 +175,10 @@ def test_a_killed_driver_takes_its_workers_along(tmp_path):
     path = toml(tmp_path / "spec.toml", solvers=[f"{MODULE}:Hangs"])
     process = start("run", path, "--out", tmp_path / "out", "--workers", 1)
     (child,) = wait_for(lambda: trainers(process.pid))
+    (nursery,) = nurseries(process.pid)
     process.kill()
     finished(process)
-    wait_for(lambda: has_ended(child))
+    wait_for(lambda: has_ended(child) and has_ended(nursery))
 
 
 @pytest.mark.slow

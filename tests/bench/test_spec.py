@@ -7,7 +7,7 @@ import pytest
 from cmalight.bench import PRESETS, Narrowing, Network, Solver, Spec, SpecError, narrowed, plan, read_spec
 from cmalight.bench.running.one_run import Job, train
 from cmalight.datasets import DataError, dataset_info
-from cmalight.models.paper import PAPER_NETWORKS
+from cmalight.models.paper_networks import PAPER_NETWORKS
 from tests.bench.common import own_data, spec, toml
 from tests.datasets.server import serving
 
@@ -33,6 +33,7 @@ from tests.datasets.server import serving
         ({"time_limit": 0}, "Invalid time_limit value: 0.0; expected a positive number"),
         ({"time_limit": float("nan")}, "Invalid time_limit value: nan"),
         ({"batch_size": 1.5}, "Invalid batch_size value: 1.5"),
+        ({"clock": "sun"}, "expected 'wall' or 'processor'"),
         ({"order": "sorted"}, "expected 'reshuffle' or 'fixed'"),
         ({"threads": True}, "Invalid threads value"),
         ({"test_share": 1}, "Invalid test_share value"),
@@ -52,6 +53,7 @@ def test_a_wrong_spec_is_refused_with_what_was_expected(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"trust": ["diabets"]}, "Unknown data set to trust 'diabets'; did you mean 'diabetes'?"),
         ({"solvers": ["adamm"]}, "Unknown solver 'adamm'; did you mean 'adam'?"),
         ({"solvers": [{"solver": "adam", "options": {"lrr": 1.0}}]}, "did you mean 'lr'?"),
         ({"solvers": [{"solver": "adam", "options": {"lr": -1.0}}]}, "Invalid options of solver adam"),
@@ -263,3 +265,12 @@ def test_an_unknown_name_in_only_names_the_nearest():
 def test_a_spec_is_immutable():
     with pytest.raises(dataclasses.FrozenInstanceError):
         spec().batch_size = 3
+
+
+def test_all_threads_are_the_cores_of_this_machine_and_a_run_is_then_alone():
+    from cmalight.bench.running.executors import default_workers
+    from cmalight.bench.spec.study import cores
+
+    assert spec(threads="all").threads == cores()
+    assert default_workers(spec(threads="all").threads) == 1
+    assert read_spec("cifar10-resnet18").threads == cores()

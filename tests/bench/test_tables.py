@@ -7,9 +7,9 @@ import math
 import pytest
 
 from cmalight.bench.analysis.tables import (
-    Column,
+    Heading,
     PartlySolved,
-    Table,
+    ReportTable,
     latex_text,
     markdown_text,
     shown,
@@ -22,8 +22,8 @@ NASTY = "<script>alert(1)</script> | a_b & 50% $x$ #1 {y} ~ ^ \\ `c` *d* [e]"
 
 
 def table(rows, group=1):
-    columns = (Column("data set", is_text=True), Column("solver", is_text=True), Column("loss", best="low"))
-    return Table("results", "A caption with 100 %", columns, tuple(rows), group=group)
+    columns = (Heading("data set", is_text=True), Heading("solver", is_text=True), Heading("loss", best="low"))
+    return ReportTable("results", "A caption with 100 %", columns, tuple(rows), group=group)
 
 
 ROWS = [("x", "a", 0.25), ("x", "b", 0.5), ("y", "a", math.inf), ("y", "b", 3e-7), ("z", "a", math.nan)]
@@ -81,6 +81,7 @@ def test_names_are_text_in_latex():
     assert line.endswith("{*}d{*} {[}e]")
     assert latex_text("\\input{x}") == r"\textbackslash{}input\{x\}"
     assert latex_text("τ=0.1") == r"$\tau$=0.1"
+    assert latex_text("adam, λ = 1e-6") == r"adam, $\lambda$ = 1e-6"
 
 
 @pytest.mark.parametrize(

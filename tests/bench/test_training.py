@@ -10,9 +10,10 @@ import torch
 from cmalight.bench import plan
 from cmalight.bench.running.measuring import Measuring
 from cmalight.bench.running.one_run import Job, train
-from cmalight.bench.spec.solvers import SOLVERS
+from cmalight.bench.spec.solvers import SOLVERS, is_full_batch
 from cmalight.bench.spec.study import Definition, Network, Solver
-from tests.bench.common import spec
+from cmalight.training.records import clock as clock_module
+from tests.bench.common import own_data, spec
 from tests.bench.solvers import Witness
 
 MODULE = "tests.bench.solvers"
@@ -40,7 +41,7 @@ def witnesses(**changes):
 
 
 def test_the_solvers_of_a_cell_see_the_same_weights_and_the_same_batches_in_the_same_order():
-    names = [name for name in SOLVERS if not SOLVERS[name].full_batch]
+    names = [name for name in SOLVERS if not is_full_batch(Solver(name, name))]
     seen = dict(zip(names, witnesses(solvers=names, batch_size=32), strict=True))
     expected = seen["sgd"].seen
     assert len(expected) == math.ceil(331 / 32)
@@ -104,6 +105,24 @@ def test_measuring_is_off_the_training_clock(monkeypatch):
     (result,) = trained(spec(max_epochs=5))
     wall = result["finished"] - result["started"]
     assert wall >= result["seconds"] + 7 * 0.1
+
+
+def test_the_clock_of_a_study_is_that_of_its_runs_and_recorded(monkeypatch):
+    monkeypatch.setattr(clock_module, "processor_seconds", lambda: 7.0)  # it stands still
+    (result,) = trained(spec(max_epochs=2, clock="processor"))
+    assert (result["run"]["clock"], result["seconds"], set(result["epochs"]["seconds"])) == ("processor", 0.0, {0.0})
+    (usual,) = trained(spec(max_epochs=2))
+    assert "clock" not in usual["run"]  # it has the key that it had before there was a choice
+    assert usual["seconds"] > 0
+
+
+def test_a_file_that_the_spec_trusts_is_taken_and_that_is_recorded(tmp_path):
+    source = own_data(tmp_path, sha256="0" * 64)
+    (refused,) = trained(spec(datasets=[source], networks=["1x2"]))
+    assert (refused["status"], "say that you trust it" in refused["error"]["message"]) == ("no_data", True)
+    (taken,) = trained(spec(datasets=[source], networks=["1x2"], trust=["mine"]))
+    assert (taken["status"], taken["run"]["trusted"]) == ("done", True)
+    assert "trusted" not in refused["run"]
 
 
 def test_the_loss_is_measured_at_the_start_at_the_end_and_after_every_nth_epoch():

@@ -10,7 +10,7 @@ import pandas
 import pytest
 import torch
 
-from cmalight.tabular.run import predict_table
+from cmalight.tabular.train_and_predict import predict_table
 
 EVERYTHING = [
     "--save",
@@ -106,12 +106,12 @@ def test_a_place_that_cannot_be_written_is_found_out_before_the_training(cmaligh
     arguments = ["train", houses, "--target", "price", "--time-limit", 600, option]
     assert "no directory nowhere; make it first" in cmalight.refused(*arguments, "nowhere/out.png")
     assert "is a directory" in cmalight.refused(*arguments, "folder")
-    assert f"{option} would overwrite the input" in cmalight.refused(*arguments, houses)
+    assert f"{option[2:]} would overwrite the input" in cmalight.refused(*arguments, houses)
 
 
 def test_two_outputs_cannot_share_a_path_and_a_picture_has_a_known_type(cmalight, houses):
     arguments = ["train", houses, "--target", "price", "--max-epochs", 1]
-    assert "would overwrite --save" in cmalight.refused(*arguments, "--save", "a.pt", "--history", "./a.pt")
+    assert "would overwrite save" in cmalight.refused(*arguments, "--save", "a.pt", "--history", "./a.pt")
     assert "ending in .png, .svg, .pdf" in cmalight.refused(*arguments, "--plot", "picture.gif")
 
 

@@ -52,7 +52,7 @@ def test_an_error_is_one_line_and_exit_2(tmp_path):
 
 def test_without_the_extra_the_command_says_what_to_install():
     code = "import sys; sys.modules['click'] = None; from cmalight.__main__ import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
     assert 'pip install "cmalight[cli]"' in done.stderr
@@ -69,7 +69,7 @@ except SystemExit as end:
     assert end.code == 0
 print(*{{"torch", "numpy", "pandas", "pyarrow", "matplotlib", "rich"}} & set(sys.modules), file=sys.stderr)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True)
     assert "Usage: cmalight" in done.stdout
     assert done.stderr.strip() == ""
 
@@ -153,7 +153,7 @@ def test_a_second_ctrl_c_writes_nothing_and_exits_130(cmalight, houses, monkeypa
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cmalight.tabular.run.fit", interrupted)
+    monkeypatch.setattr("cmalight.tabular.train_and_predict.fit", interrupted)
     before = cmalight.files()
     result = cmalight("train", houses, "--target", "price", "--save", "model.pt")
     assert (result.exit_code, result.stderr.lstrip()) == (130, "cmalight: interrupted\n")
@@ -164,7 +164,7 @@ def test_a_message_of_several_lines_is_made_one(cmalight, houses, monkeypatch):
     def failed(*_, **__):
         raise RuntimeError("something\n  is wrong")
 
-    monkeypatch.setattr("cmalight.tabular.run.fit", failed)
+    monkeypatch.setattr("cmalight.tabular.train_and_predict.fit", failed)
     assert "something is wrong" in cmalight.refused("train", houses, "--target", "price")
 
 
@@ -172,7 +172,7 @@ def test_an_error_of_ours_is_not_passed_off_as_the_users(cmalight, houses, monke
     def broken(*_, **__):
         raise TypeError("a mistake in the program")
 
-    monkeypatch.setattr("cmalight.tabular.run.fit", broken)
+    monkeypatch.setattr("cmalight.tabular.train_and_predict.fit", broken)
     result = cmalight("train", houses, "--target", "price")
     assert isinstance(result.exception, TypeError)
 

@@ -13,6 +13,7 @@ import sklearn.datasets
 from cmalight.tables.reading import read_table
 from cmalight.tables.splitting import split_rows
 from cmalight.tabular import load_model
+from tests.bench.common import own_data
 
 
 def rows_of(text):
@@ -270,3 +271,16 @@ def test_a_target_that_no_float_can_square_is_refused(cmalight):
 
 def test_a_file_that_is_not_there_is_not_taken_for_a_data_set(cmalight):
     assert "there is no file missing.xlsx" in cmalight.refused("train", "missing.xlsx", "--target", "a")
+
+
+def test_the_files_of_a_data_set_that_one_trusts_are_taken_and_the_model_says_so(cmalight, houses):
+    source = own_data(cmalight.folder / "own", sha256="0" * 64)
+    training = ("train", source, "--net", "1x2", "--max-epochs", 1, "--save")
+    assert "say that you trust it" in cmalight.refused(*training, "refused.pt")
+    result = cmalight(*training, "trusted.pt", "--trust")
+    assert result.exit_code == 0, result.stderr
+    assert "are taken whatever their checksum (trust)" in result.stderr
+    assert load_model("trusted.pt").trusted
+    assert "trust is for data sets" in cmalight.refused("train", houses, "--target", "price", "--trust")
+    assert cmalight("train", houses, "--target", "price", "--max-epochs", 1, "--save", "plain.pt").exit_code == 0
+    assert not load_model("plain.pt").trusted

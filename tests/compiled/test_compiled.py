@@ -11,9 +11,10 @@ from torch import nn
 from cmalight import CMA, IG, CMALight, Controlled, TensorBatches, fit
 from cmalight.compiled import pace, select
 from cmalight.compiled.epochs import CompiledEngine
-from cmalight.evaluation import merging
-from cmalight.training.loop import Problem, watched_epoch
-from cmalight.training.stopping import Status, Stop, StopTraining
+from cmalight.compiled.native import library
+from cmalight.evaluation import larger_batches
+from cmalight.training.epochs.loop import ModelAndData, watched_epoch
+from cmalight.training.records.stopping import Status, Stop, StopTraining
 from tests.helpers import copied_state, same_state
 from tests.training.common import MSE, data, model, needs_compiler
 
@@ -72,6 +73,8 @@ OPTIMIZERS = {
     "ig": lambda network: IG(network.parameters(), lr=0.5, weight_decay=1e-2),
     "momentum": momentum,
     "adam": adam,
+    "adagrad": lambda network: torch.optim.Adagrad(network.parameters(), lr_decay=0.1, weight_decay=1e-2),
+    "adadelta": lambda network: torch.optim.Adadelta(network.parameters()),
     "controlled adam": controlled,
 }
 
@@ -93,7 +96,7 @@ class Undone:
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_ten_epochs_in_double_precision_are_the_eager_ones(name, monkeypatch):
-    monkeypatch.setattr(merging, "_SAMPLES", 20)  # full evaluations are three such chunks and one of 4
+    monkeypatch.setattr(larger_batches, "_SAMPLES", 20)  # full evaluations are three such chunks and one of 4
     measured = {"validation": data(20), "measure_train_loss": True}
     eager = run(OPTIMIZERS[name], engine="eager", **measured)
     network = model()
@@ -201,9 +204,9 @@ def test_a_stop_between_two_blocks_goes_back_to_the_start_of_the_epoch(monkeypat
     moved, before = [], copied_state(network)
     engine = CompiledEngine(network, MSE, optimizer, feed, before_block=before_block, seconds_left=lambda: math.inf)
     engine.prepare()
-    problem = Problem(network, MSE, feed, torch.device("cpu"), lambda target, _: len(target), before_block)
+    trained = ModelAndData(network, MSE, feed, torch.device("cpu"), lambda target, _: len(target), before_block)
     with pytest.raises(StopTraining):
-        watched_epoch(problem, optimizer, engine.objective(), engine.inner_cycle)
+        watched_epoch(trained, optimizer, engine.objective(), engine.inner_cycle)
     assert (seen, moved) == ([0, 3], [True])
     assert same_state(copied_state(network), before)
 
@@ -228,13 +231,25 @@ def test_a_callback_that_changes_what_is_trained_makes_the_epochs_eager(caplog):
     assert "are not those it began with" in runs[1][1].engine_reason
 
 
-def test_auto_compiles_where_it_pays_and_says_so_once(monkeypatch, caplog):
-    monkeypatch.setattr(select, "compile_seconds", lambda _: 0.0)
+def test_auto_compiles_where_it_pays_and_gives_the_reason(monkeypatch, caplog, tmp_path):
+    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path))
+    monkeypatch.setattr(select, "pays", lambda *_: True)
     result = run(light, engine="auto", max_epochs=2)[1]
     assert result.engine == "compiled"
-    said = [record.message for record in caplog.records if record.name == "cmalight"]
-    assert len(said) == 1
-    assert said[0].startswith("Epochs are compiled")
+    assert result.engine_reason.startswith("to save about")
+    assert not [record for record in caplog.records if record.name == "cmalight"]
+
+
+def test_the_progress_says_that_it_compiles_and_how_long_that_took(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("CI", "1")
+    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path))
+    monkeypatch.setattr(library, "_loaded", {})
+    run(light, engine="compiled", max_epochs=1, progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("compiling the steps, about ")
+    assert lines[1].startswith("compiled in ")
+    run(light, engine="compiled", max_epochs=1, progress=True)
+    assert not [line for line in capsys.readouterr().err.splitlines() if "compil" in line]
 
 
 class Branching(nn.Module):
@@ -249,12 +264,9 @@ class Branching(nn.Module):
 
 
 def test_a_model_that_does_not_compile_trains_eagerly_under_auto(monkeypatch, caplog):
-    monkeypatch.setattr(select, "compile_seconds", lambda _: 0.0)
+    monkeypatch.setattr(select, "pays", lambda *_: True)
     result = run(light, engine="auto", network=Branching(), max_epochs=2)[1]
     assert (result.engine, result.epochs) == ("eager", 2)
-    assert "torch.compile says" in result.engine_reason
+    assert "looks at the values of its tensors" in result.engine_reason
     said = [record.message for record in caplog.records if record.name == "cmalight"]
-    assert [message.split(":")[0].split(",")[0] for message in said] == [
-        "Epochs are compiled",
-        "Epochs are not compiled",
-    ]
+    assert [message.split(":")[0] for message in said] == ["Epochs are not compiled"]

@@ -1,9 +1,13 @@
 """Windows, budgets and samples inside compiled epochs give what eager ones give."""
 
+import math
+
 import pytest
 import torch
 
-from cmalight import Controlled, fit
+from cmalight import Controlled, Objective, TensorBatches, fit
+from cmalight.compiled.epochs import CompiledEngine, unwatched
+from cmalight.compiled.order import order_of_epoch
 from tests.training.common import MSE, data, model, needs_compiler
 
 from .test_compiled import assert_same_run, run
@@ -56,3 +60,44 @@ def test_several_starts_are_the_runs_they_would_be_alone(settings):
         assert mine.outcome == other.outcome
         assert mine.f_tilde == pytest.approx(other.f_tilde, rel=1e-10)
         assert mine.lr == pytest.approx(other.lr, rel=1e-10)
+
+
+def engine_of(network, optimizer, samples):
+    feed = TensorBatches(*data(samples), batch_size=10)
+    engine = CompiledEngine(network, MSE, optimizer, feed, before_block=lambda _: None, seconds_left=lambda: math.inf)
+    engine.prepare()
+    return engine, feed
+
+
+@pytest.mark.parametrize(("samples", "is_whole"), [(64, True), (3000, False)])
+def test_a_sample_is_evaluated_without_calling_the_model(samples, is_whole):
+    network = model()
+    engine, feed = engine_of(network, tame(network), samples)
+    expected, sample = Objective(network, MSE, feed).sample(), engine.objective().sample()
+    assert sample.is_whole is is_whole
+    value = expected()
+    called = []
+    network.register_forward_pre_hook(lambda *_: called.append(True))
+    assert sample() == pytest.approx(value, rel=1e-13)
+    assert not called
+
+
+def test_a_sample_of_a_model_that_draws_has_the_same_numbers_every_time():
+    network = model(dropout=0.5)
+    engine, feed = engine_of(network, tame(network), 64)
+    expected, sample = Objective(network, MSE, feed).sample(), engine.objective().sample()
+    assert sample() == sample() == expected()
+
+
+@pytest.mark.parametrize("wrong", [math.inf, math.nan])
+def test_a_state_that_is_not_finite_makes_the_way_infinite(wrong):
+    network = model()
+    optimizer = tame(network)
+    engine, feed = engine_of(network, optimizer, 64)
+    begun, order = engine._begun(), order_of_epoch(feed, 0)
+    ones, watch = torch.ones(order.batches), unwatched(order, begun.weights.clone())
+    _, moved = engine._run(begun, watch, order, ones, stop=3)
+    assert 0 < float(moved) < math.inf
+    begun.state[2][-1] = wrong
+    _, moved = engine._run(begun, watch, order, ones, stop=3)
+    assert float(moved) == math.inf

@@ -1,4 +1,4 @@
-"""What docs/datasets.md shows works as it is written there; and what is missing says what to install."""
+"""What docs/guides/datasets.md shows works as it is written there; and what is missing says what to install."""
 
 import re
 import sys
@@ -9,7 +9,7 @@ import pytest
 
 from cmalight.datasets import datasets, load_dataset
 
-PAGE = (Path(__file__).parents[2] / "docs" / "datasets.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "datasets.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:

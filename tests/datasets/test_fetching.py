@@ -3,10 +3,12 @@
 import gzip
 import hashlib
 import os
+import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,36 +129,54 @@ def test_without_an_address_the_error_says_so() -> None:
         load_dataset("tiny")
 
 
-def drip(text: bytes, seconds: float = 0.005) -> Callable[[BaseHTTPRequestHandler], None]:
-    def send(handler: BaseHTTPRequestHandler) -> None:
-        for byte in text:
-            handler.wfile.write(bytes([byte]))
-            time.sleep(seconds)
-
-    return send
+BEGINNINGS = {
+    "in the content": b"HTTP/1.0 200 OK\r\nContent-Length: 1000000\r\n\r\n",
+    "in the header": b"HTTP/1.0 200 OK\r\nX: ",
+}
 
 
-HEADER = b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n" % len(TEXT)
-
-
-@pytest.mark.parametrize("when", ["in the content", "in the header"])
+@pytest.mark.parametrize("when", BEGINNINGS)
 def test_a_server_that_drips_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    over = threading.Event()
+
+    def drip(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(BEGINNINGS[when])
+        while not over.wait(0.02):
+            handler.wfile.write(b"1")
+
+    def with_patience(entry: Entry, file: RemoteFile, url: str, **more: Any) -> Path:
+        """Little with the one that drips, and with the other as much as a busy machine needs."""
+        monkeypatch.setattr(fetching, "SLOWNESS_SECONDS", 0.2 if url.endswith("/a") else 600.0)
+        return retrieve(entry, file, url, **more)
+
+    retrieve = fetching._retrieve
+    monkeypatch.setattr(fetching, "_retrieve", with_patience)
+    with serving({"a": drip, "b": TEXT}) as server:
+        try:
+            entry(server.url("a"))
+            with pytest.raises(DataError, match=r"less than 10 kB per second, over 0[.]2 seconds"):
+                load_dataset("tiny")
+            assert cached_files() == []
+            entry(server.url("a"), server.url("b"))
+            assert len(load_dataset("tiny").x_train) == 30
+        finally:
+            over.set()
+
+
+def test_a_transfer_whose_connection_is_free_again_is_given_up_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    class ShowsForLong(fetching._Transfer):
+        """Has every byte, and shows it until it is given up."""
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self._show = lambda *_: self._given_up.wait(600) and None
+
     monkeypatch.setattr(fetching, "SLOWNESS_SECONDS", 0.2)
-
-    def content(handler: BaseHTTPRequestHandler) -> None:
-        if when == "in the content":
-            handler.wfile.write(HEADER)
-            drip(TEXT)(handler)
-        else:
-            drip(HEADER + TEXT)(handler)
-
-    with serving({"a": content, "b": TEXT}) as server:
+    monkeypatch.setattr(fetching, "_Transfer", ShowsForLong)
+    with serving({"a": TEXT}) as server:
         entry(server.url("a"))
-        with pytest.raises(DataError, match=r"less than 10 kB per second, over 0[.]2 seconds"):
+        with pytest.raises(DataError, match="too slow to wait for"):
             load_dataset("tiny")
-        assert cached_files() == []
-        entry(server.url("a"), server.url("b"))
-        assert len(load_dataset("tiny").x_train) == 30
 
 
 def packed(text: bytes) -> Callable[[BaseHTTPRequestHandler], None]:
@@ -243,6 +263,26 @@ def test_a_file_put_by_hand_with_a_wrong_checksum_is_refused_and_kept(data_folde
         load_dataset("tiny")
     assert str(data_folder / "tiny.csv") in str(caught.value)
     assert (data_folder / "tiny.csv").exists()
+
+
+def test_a_file_that_one_trusts_is_taken_whatever_its_checksum_and_only_then(data_folder: Path) -> None:
+    (data_folder / "tiny.csv").write_bytes(TEXT + b"50,100\n")
+    entry("http://127.0.0.1:9/never", sha256=(SHA,))
+    assert fetch("tiny", trust=True) == [data_folder / "tiny.csv"]
+    assert load_dataset("tiny", trust=True).target_scaling.high == [100.0]  # type: ignore[union-attr]
+    with pytest.raises(DataError, match="say that you trust it"):  # what is cached of it is not that of the known file
+        load_dataset("tiny")
+
+
+def test_a_file_that_one_trusts_may_have_other_values_but_not_another_shape(data_folder: Path) -> None:
+    (data_folder / "tiny.csv").write_bytes(TEXT)
+    entry(values_sha256="0" * 64, rows=40)
+    with pytest.raises(DataError, match="say that you trust it"):
+        load_dataset("tiny")
+    assert len(load_dataset("tiny", trust=True).x_train) == 30
+    (data_folder / "tiny.csv").write_bytes(TEXT + b"50,100\n")
+    with pytest.raises(DataError, match="41 rows instead of 40"):
+        load_dataset("tiny", trust=True)
 
 
 def test_the_cache_has_a_place_of_its_own_on_every_system(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -242,3 +242,12 @@ def test_a_keel_file_with_two_attributes_of_one_name_is_refused(tmp_path: Path) 
     )
     with pytest.raises(DataError, match="two columns named 'a'"):
         read("california", zipped(tmp_path / "c.zip", {"california.dat": data}))
+
+
+def test_a_long_table_with_numbers_in_a_column_of_text_is_read(tmp_path: Path) -> None:
+    """In pieces, in each of which pandas guesses anew what such a column is."""
+    path = tmp_path / "long.csv"
+    rest = ",".join(["1.5"] * 74)
+    path.write_text("".join(f"{row // 900},{row},{row % 2},{rest}\n" for row in range(20_000)))
+    raw = Delimited(file="long.csv", target=2, drop=(0, 1)).read({"long.csv": path})
+    assert (raw.x.shape, raw.y[:3].tolist()) == ((20_000, 74), [0.0, 1.0, 0.0])

@@ -77,7 +77,7 @@ def test_an_evaluation_does_not_count_as_an_epoch():
         ([torch.ones(3), torch.ones(4)], {}, r"lengths \[3, 4\]"),
         ([torch.ones(0)], {}, "at least one sample"),
         ([torch.ones(3)], {"batch_size": 0}, "batch_size"),
-        ([torch.ones(3)], {"order": "random"}, "'fixed' or 'reshuffle'"),
+        ([torch.ones(3)], {"order": "random"}, "expected one of fixed, reshuffle"),
     ],
 )
 def test_bad_arguments_are_refused(tensors, options, message):

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from cmalight import Objective
-from cmalight.evaluation.randomness import randomness_of, sources
+from cmalight.evaluation.randomness import draws_nothing, randomness_of, sources
 from tests.evaluation.places import KINDS, PLACES, place
 from tests.helpers import network, table
 
@@ -136,3 +136,52 @@ def test_merging_goes_on_as_it_was_decided():
     second.load_state_dict(first.state_dict())
     second()
     assert second.state_dict() == {"merge": False, "tried": True, "passes": 2}
+
+
+class _Chain(nn.Sequential):
+    """Calls its parts, as its base does."""
+
+
+class _Noisy(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x) + torch.rand(())
+
+
+def _hooked(model):
+    model[0].register_forward_hook(lambda _module, _inputs, output: output + torch.rand(()))
+    return model
+
+
+def _patched(model):
+    forward = model[0].forward
+    model[0].forward = lambda x: forward(x) + torch.rand(())
+    return model
+
+
+def test_of_plain_networks_it_is_known_that_they_draw_nothing():
+    assert draws_nothing(network(), nn.MSELoss())
+    assert draws_nothing(_Chain(nn.Linear(4, 1), nn.Sigmoid()))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Sequential(nn.Linear(4, 1), nn.Dropout(0.5)),
+        nn.Sequential(nn.Linear(4, 1), nn.RReLU()),
+        nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(4, 1))),
+        _Noisy(nn.Linear(4, 1)),
+        _hooked(network()),
+        _patched(network()),
+    ],
+)
+def test_what_may_draw_is_never_taken_for_what_does_not(model):
+    assert not draws_nothing(model)
+
+
+def test_functions_and_hooks_of_all_modules_may_draw():
+    assert not draws_nothing(network(), lambda *_: torch.rand(()))
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        assert not draws_nothing(network())
+    finally:
+        handle.remove()

@@ -61,7 +61,7 @@ def test_the_same_rows_are_drawn_every_time_whatever_the_random_numbers(make):
 
 def test_it_is_never_more_than_a_few_thousand_rows():
     numbers, _ = chosen(TensorBatches(*rows(200_000), batch_size=128))
-    assert len(numbers) == 1024 < WHOLE
+    assert len(numbers) == 512 < WHOLE
 
 
 def test_batches_that_cannot_be_merged_keep_their_size():

@@ -1,5 +1,7 @@
 """The way between w^k and w̃, and the norms along it."""
 
+import math
+
 import pytest
 import torch
 
@@ -101,3 +103,17 @@ def test_sums_of_squares_of_mixed_precisions():
     tensors = [torch.full((3,), 2.0, dtype=d) for d in (torch.float32, torch.float64, torch.bfloat16, torch.complex64)]
     tensors.append(torch.ones(1 << 16))
     assert norms.sum_of_squares(tensors).item() == pytest.approx(4 * 12 + (1 << 16), rel=1e-6)
+
+
+@pytest.mark.parametrize("size", [3, 300_000])
+def test_finite_numbers_whose_sum_is_not_are_finite(size):
+    assert norms.all_finite([torch.full((size,), 3e38), torch.tensor(3e38)])
+
+
+@pytest.mark.parametrize("size", [3, 300_000])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_one_number_that_is_not_finite_is_found(size, value):
+    tensors = [torch.ones(2), torch.zeros(size), torch.tensor(1)]
+    assert norms.all_finite(tensors)
+    tensors[1][size // 2] = value
+    assert not norms.all_finite(tensors)

@@ -14,12 +14,13 @@ import torch
 import torch._dynamo  # the first optimizer of a process imports it: with it preloaded, a process starts in no time
 
 from cmalight.sealed import SealError, seal, unseal
-from cmalight.training import CheckpointError, checkpoint
+from cmalight.training import CheckpointError
+from cmalight.training.checkpoints import checkpoint
 from tests.fuzz.cases import cases, numbers
 from tests.fuzz.plain import changed
 from tests.helpers import copied_state, same_state, wait_for
+from tests.training.checkpoints.test_checkpoint import batch_norm_model
 from tests.training.common import data, model, train
-from tests.training.test_checkpoint import batch_norm_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* has stalled", "ignore:Converting a tensor")
 
@@ -73,7 +74,7 @@ def models(tmp_path_factory):
     from click.testing import CliRunner
 
     from cmalight.cli import command
-    from cmalight.tabular.model import KIND, VERSION
+    from cmalight.tabular.model_file import KIND, VERSION
 
     folder = tmp_path_factory.mktemp("models")
     table = folder / "table.csv"
@@ -90,7 +91,7 @@ def models(tmp_path_factory):
 
 def test_a_model_with_any_content_predicts_or_is_refused_by_name(models, tmp_path):
     from cmalight.tables.reading import Reading, read_table
-    from cmalight.tabular.model import KIND, VERSION, load_model
+    from cmalight.tabular.model_file import KIND, VERSION, load_model
 
     table, contents = models
     path = tmp_path / "model.pt"

@@ -1,4 +1,4 @@
-"""The README's loop on what `accelerator.prepare` returns, against the same loop without it."""
+"""The loop of docs/guides/loop.md on what `accelerator.prepare` returns, against the same loop without it."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.state import AcceleratorState, GradientState
 from torch.utils.data import DataLoader, TensorDataset
 
-from cmalight import CMALight, Objective, Outcome
+from cmalight import CMALight, Controlled, Objective, Outcome
 from tests.helpers import MSE, copied_state, network, same_state, table
 
 
@@ -147,5 +147,27 @@ with prepared.epoch(lambda: 1.0) as epoch:
 prepared.restart(lambda: 2.0, lr=0.25)
 print(prepared.evaluations, prepared.param_groups[0]["lr"])
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
     assert run.stdout.split() == ["2", "0.25"]
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_budget_in_epochs_goes_to_zero_step_by_step_in_a_plain_loop(parts):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=parts)
+    model, rates = network(), []
+    adam = torch.optim.Adam(model.parameters(), lr=7e-3, eps=1e-15)
+    adam.register_step_pre_hook(lambda base, *_: rates.append(base.param_groups[0]["lr"]))
+    model, optimizer, batches = accelerator.prepare(model, Controlled(adam, max_epochs=4, growth=1.0), loader())
+    objective = Objective(model, MSE, batches)
+    for _ in range(4):
+        with optimizer.epoch(objective) as epoch:
+            for x, y in batches:
+                with accelerator.accumulate(model):
+                    loss = MSE(model(x), y)
+                    accelerator.backward(loss)
+                    epoch.observe(loss, len(y))
+                    optimizer.step()
+                    optimizer.zero_grad()
+    steps = 4 * 12 // parts
+    line = [7e-3 * min(1.0, (steps - step - 0.5) / (0.4 * steps)) for step in range(steps)]
+    assert rates[steps // 2 :] == pytest.approx(line[steps // 2 :])

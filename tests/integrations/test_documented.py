@@ -1,4 +1,4 @@
-"""docs/integrations.md says what is there, and its code runs."""
+"""docs/guides/integrations.md says what is there, and its code runs."""
 
 import inspect
 import re
@@ -8,7 +8,7 @@ import pytest
 
 from cmalight import CMALightClassifier, CMALightRegressor
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "integrations.md").read_text()
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "guides" / "integrations.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 

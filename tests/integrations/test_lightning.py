@@ -1,4 +1,4 @@
-"""Lightning's Trainer with the watchdog as a callback, against the README's loop."""
+"""Lightning's Trainer with the watchdog as a callback, against a plain loop."""
 
 import csv
 

@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cmalight
 from cmalight import CMALightClassifier, CMALightRegressor
-from cmalight.training.optimizers import SOLVERS
+from cmalight.training.solvers.optimizers import SOLVERS
 
 
 def regression(rows=300, targets=1, seed=0):

@@ -118,3 +118,10 @@ def test_an_epoch_of_cmalight_lowers_the_loss(depth, channels):
     before = objective()
     run_epoch(CMALight(network.parameters(), lr=0.001), objective, network, batches, loss_fn=nn.CrossEntropyLoss())
     assert objective() < before
+
+
+def test_an_eighth_of_the_width_is_a_64th_of_the_inner_weights():
+    narrow, usual = resnet(18, width=8), resnet(18)
+    for thin, wide in zip(narrow.stages, usual.stages, strict=True):
+        assert thin.branch[2][0].weight.numel() * 64 == wide.branch[2][0].weight.numel()
+    assert narrow(torch.zeros(2, 3, 32, 32)).shape == (2, 10)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from cmalight import CMALight, Controlled, Objective, Outcome
-from cmalight.optim.state import UNKNOWN, ControlState, names
+from cmalight.optim.control.state import UNKNOWN, ControlState, names
 from cmalight.rules.tolerant import Remembered, TolerantRule
 from tests.helpers import MSE, copied_state, harmful_epoch, network, run_epoch, same_state, small_problem, split, table
 from tests.optim.steady import Steady

@@ -1,4 +1,4 @@
-"""Where the published method fails and this one does not (docs/counterexamples.md)."""
+"""Where the published method fails and this one does not (docs/understand/counterexamples.md)."""
 
 import math
 
@@ -61,16 +61,20 @@ def test_certified_converges_on_the_same_problem(reshuffle):
     assert gradient_norm < 1e-3
 
 
-def test_light_started_at_a_solution_of_disagreeing_batches_never_moves():
+@pytest.mark.parametrize("start", [0.0, 0.1, 0.9])
+@pytest.mark.parametrize("lr", [0.01, 0.1, 1.0, 30.0])
+def test_light_never_moves_between_the_centres_of_two_parabolas(start, lr):
+    """f̃ > f(w⁰) for every step size, in either order: all of lines 6, 10 and 15 refuse."""
     centres = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
     model = nn.Linear(1, 1, bias=False).double()
-    nn.init.zeros_(model.weight)
+    nn.init.constant_(model.weight, start)
     batches = [(torch.ones(1, 1, dtype=torch.float64), c[None]) for c in centres]
-    optimizer = CMALight(model.parameters(), lr=0.1)
+    optimizer = CMALight(model.parameters(), lr=lr)
     objective = Objective(model, nn.MSELoss(), batches)
-    reports = [run_epoch(optimizer, objective, model, batches) for _ in range(20)]
+    reports = [run_epoch(optimizer, objective, model, batches[:: (-1) ** k]) for k in range(20)]
     assert all(r.alpha == 0.0 for r in reports)
-    assert model.weight.item() == 0.0
+    assert model.weight.item() == start
+    assert reports[-1].next_lr == pytest.approx(0.75**20 * lr)
 
 
 @pytest.mark.parametrize("start", [4.0, 6.0, -20.0, 100.0])
@@ -90,3 +94,32 @@ def test_light_goes_round_in_a_circle_and_says_so(start):
 def test_the_certified_search_and_another_order_leave_the_circle(line_search, reshuffle):
     _, path = parabola_and_root(line_search, start=6.0, epochs=80, reshuffle=reshuffle)
     assert abs(path[-1]) < 1e-4
+
+
+class OneRowAsSample:
+    """Four rows, (w − c)²/2 each; the sample is the row that w⁰ fits."""
+
+    def __init__(self, w, centres):
+        self.w, self.centres = w, centres
+
+    def __call__(self):
+        return (self.w - self.centres).square().mean().item() / 2
+
+    def sample(self):
+        return lambda: (self.w - self.centres[-1]).square().item() / 2
+
+
+def test_certified_does_not_stall_where_its_sample_is_least():
+    """The sample refuses every move from w⁰ = 0, though all other rows ask for it; f decides (line 21)."""
+    w = nn.Parameter(torch.zeros((), dtype=torch.float64))
+    centres = torch.tensor([2.0, 2.0, 2.0, 0.0], dtype=torch.float64)
+    optimizer = CMALight([w], lr=0.1, line_search="certified")
+    for _ in range(80):
+        with optimizer.epoch(OneRowAsSample(w, centres)) as epoch:
+            for centre in epoch.batches(centres):
+                optimizer.zero_grad()
+                loss = (w - centre).square() / 2
+                loss.backward()
+                epoch.observe(loss, 1)
+                optimizer.step()
+    assert w.item() == pytest.approx(1.5, abs=1e-3)

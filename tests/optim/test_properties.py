@@ -1,4 +1,4 @@
-"""Section by section what must hold on every run, on random problems (docs/algorithm.md)."""
+"""Section by section what must hold on every run, on random problems (docs/understand/algorithm.md)."""
 
 import math
 
@@ -91,6 +91,26 @@ def test_certified_converges_on_strongly_convex_sums_also_from_a_far_too_large_s
     run = Run(seed, lr=lr, line_search="certified", reshuffle=reshuffle, epochs=250, weight_decay=0.1)
     assert run.gradient_norm() < 1e-3
     assert run.reports[-1].next_lr < 1e-3 * lr
+
+
+@pytest.mark.filterwarnings("ignore:CMALight has stalled")
+@pytest.mark.parametrize("reshuffle", [False, True], ids=["fixed", "reshuffled"])
+def test_certified_converges_with_groups_of_different_step_sizes_and_a_short_batch(reshuffle):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(23, 3, generator=generator, dtype=torch.float64)
+    y = x.sum(1, keepdim=True) + 2 + 3 * torch.randn(23, 1, generator=generator, dtype=torch.float64)
+    model = torch.nn.Linear(3, 1).double()
+    for parameter in model.parameters():
+        torch.nn.init.zeros_(parameter)
+    groups = [{"params": [model.weight], "weight_decay": 0.1}, {"params": [model.bias], "lr": 0.05}]
+    optimizer = CMALight(groups, lr=0.2, line_search="certified", max_extrapolations=40)
+    objective = Objective(model, MSE, split(x, y, 5))
+    for _ in range(80):
+        order = torch.randperm(23, generator=generator) if reshuffle else torch.arange(23)
+        run_epoch(optimizer, objective, model, [(x[i], y[i]) for i in order.split(5)])
+    model.zero_grad()
+    (MSE(model(x), y) + 0.05 * model.weight.square().sum()).backward()
+    assert torch.cat([p.grad.reshape(-1) for p in model.parameters()]).norm() < 0.02
 
 
 class OneEpoch:

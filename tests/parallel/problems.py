@@ -1,4 +1,4 @@
-"""The loop of the README on a small regression, alone and on ranks."""
+"""The loop of docs/guides/loop.md on a small regression, alone and on ranks."""
 
 from cmalight import CMALight, Objective
 from tests.helpers import MSE, run_epoch, split, table

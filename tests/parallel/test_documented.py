@@ -15,12 +15,13 @@ from .processes import on_ranks
 
 
 def _page(_):
-    """DDP's block, and FSDP2's block before the loop of DDP's."""
-    ddp, fsdp2 = python_blocks("docs/distributed.md")[:2]
+    """DDP's block and FSDP2's, each before the loop of the page on loops."""
+    ddp, fsdp2 = python_blocks("docs/guides/distributed.md")[:2]
     ddp = ddp.removeprefix('dist.init_process_group("gloo")\n')  # done already
-    loop = ddp[ddp.index("for number in range(epochs):") :]
+    loop = python_blocks("docs/guides/loop.md")[0]
+    loop = loop[loop.index("for _ in range(epochs):") :]
     final = []
-    for code in (ddp, fsdp2 + loop):
+    for code in (ddp + loop, fsdp2 + loop):
         torch.manual_seed(0)
         dataset = TensorDataset(*(part.float() for part in table(400)))
         sampler = DistributedSampler(dataset)

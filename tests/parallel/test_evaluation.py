@@ -8,7 +8,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, SequentialSampler, TensorDataset
 
 from cmalight import CMALight, Objective
-from cmalight.evaluation.sharing import own_part
+from cmalight.evaluation.rank_parts import own_part
 from cmalight.parallel.ranks import Ranks
 from tests.helpers import MSE, copied_state, network, same_state, split, table
 

@@ -11,7 +11,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from cmalight import CMALight, Objective, Outcome
+from cmalight import CMALight, Controlled, Objective, Outcome
 from cmalight.parallel.shards import local
 from tests.helpers import MSE, network, run_epoch, split, table
 
@@ -205,3 +205,35 @@ def test_a_checkpoint_of_two_ranks_goes_on_in_one_process(tmp_path):
     reports = [run_epoch(optimizer, objective, model, batches, early=True) for _ in range(5)]
     whole, weights, _ = train(network(), batches, epochs=10, lr=1.0)
     assert_equal_runs((reports, model.state_dict(), None), (whole[5:], weights, None))
+
+
+# The step size follows the budget alone, so that it does not matter that a sample of two ranks has other rows.
+WINDOWS = {"usual": 0.01, "growth": 1.0, "window": 2, "max_epochs": 6, "tolerance": 0.5}
+
+
+def _adam(params, **options):
+    return Controlled(torch.optim.Adam(params, lr=0.01, eps=1e-15), **options)
+
+
+def _in_windows(rank):
+    """Epochs judged in parts, by a sample, with a budget; one of them by weights that leap away."""
+    batches = rank_part(global_batches(), rank, 2)
+    model = sharded(network())
+    optimizer = _adam(model.parameters(), **WINDOWS)
+    objective = Objective(model, MSE, batches)
+    reports = [run_epoch(optimizer, objective, model, batches, early=True) for _ in range(5)]
+    before = shards(model)
+    optimizer.base.register_step_post_hook(lambda *_: [local(p).detach().add_(100.0) for p in model.parameters()])
+    reports.append(run_epoch(optimizer, objective, model, batches, early=True))
+    undone = all(torch.equal(a, b) for a, b in zip(before, shards(model), strict=True))
+    return [repr(report) for report in reports], undone, [report.f_tilde for report in reports]
+
+
+def test_windows_samples_and_a_budget_on_shards(tmp_path):
+    (first, undone, losses), (second, also_undone, _) = on_ranks(_in_windows, tmp_path)
+    assert first == second
+    assert undone
+    assert also_undone
+    alone = train(network(), global_batches(), epochs=5, make=_adam, **WINDOWS)[0]
+    assert losses[:5] == pytest.approx([report.f_tilde for report in alone], rel=1e-4)
+    assert "REFUSED" in first[-1]

@@ -3,14 +3,9 @@
 import numpy as np
 import pytest
 
-from cmalight.tables.encoding import (
-    ClassTarget,
-    FeatureEncoding,
-    NumberTarget,
-    detect_task,
-    target_from_dict,
-)
+from cmalight.tables.encoding import FeatureEncoding
 from cmalight.tables.table import Column, Table
+from cmalight.tables.targets import ClassTarget, NumberTarget, detect_task, target_from_dict
 
 
 def numbers(name, *values):

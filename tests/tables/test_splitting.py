@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cmalight.tables.categories import codes, indicators, ordered
+from cmalight.tables.encoding import codes, indicators, ordered
 from cmalight.tables.splitting import permutation, split_rows
 
 

@@ -5,6 +5,8 @@ import torch
 from torch import nn
 
 from cmalight import fit
+from cmalight.compiled.layout import CannotCompile
+from cmalight.compiled.native.library import compiler
 from tests.helpers import table
 
 MSE = nn.MSELoss()
@@ -41,12 +43,9 @@ def without_times(history):
 
 
 def has_compiler():
-    from torch._inductor.cpp_builder import get_cpp_compiler
-    from torch._inductor.exc import InvalidCxxCompiler
-
     try:
-        get_cpp_compiler()
-    except InvalidCxxCompiler:
+        compiler()
+    except CannotCompile:
         return False
     return True
 

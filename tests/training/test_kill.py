@@ -11,7 +11,7 @@ import torch
 import torch._dynamo  # the first optimizer of a process imports it: with it preloaded, a process starts in no time
 
 from tests.helpers import same_state, wait_for
-from tests.training.test_checkpoint import batch_norm_model, data, train
+from tests.training.checkpoints.test_checkpoint import batch_norm_model, data, train
 
 EPOCHS = 1500
 KILLS = 50

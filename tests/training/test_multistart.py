@@ -26,8 +26,9 @@ def alone(number, optimizer="cmalight", options=None, **more):
 
 @needs_compiler
 @pytest.mark.slow
+@pytest.mark.parametrize("engine", ["compiled", "eager"])
 @pytest.mark.parametrize(("optimizer", "options"), [("cmalight", {"lr": 1.0}), ("adam", {"lr": 1e-2})])
-def test_each_start_is_the_run_it_would_be_alone_and_the_best_is_in_the_model(optimizer, options, caplog):
+def test_each_start_is_the_run_it_would_be_alone_and_the_best_is_in_the_model(optimizer, options, engine):
     seen = []
 
     class Watching:
@@ -46,9 +47,9 @@ def test_each_start_is_the_run_it_would_be_alone_and_the_best_is_in_the_model(op
         batch_size=10,
         progress=False,
         starts=3,
+        engine=engine,
         callbacks=[Watching()],
     )
-    assert "3 starts are compiled, in about" in caplog.text
     runs = [alone(number, optimizer, options, min_lr=0.35 if optimizer == "cmalight" else None) for number in range(3)]
     for start, (single, expected) in zip(result.starts, runs, strict=True):
         assert (start.status, start.evaluations) == (expected.status, expected.evaluations)
@@ -66,7 +67,14 @@ def test_each_start_is_the_run_it_would_be_alone_and_the_best_is_in_the_model(op
     assert result.evaluations == sum(start.evaluations for start in result.starts)
     assert result.optimizer.param_groups[0]["params"][0] is next(network.parameters())
     assert len(seen) == max(len(start.history) for start in result.starts)
-    assert result.engine == "compiled"
+    assert result.engine == engine
+
+
+def test_a_few_epochs_of_several_starts_are_not_worth_compiling(tmp_path, monkeypatch):
+    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path))  # where nothing was built before
+    result = several(max_epochs=2)[1]
+    assert (result.engine, result.compile_seconds) == ("eager", 0.0)
+    assert result.engine_reason == "too little to do for compiling to pay"
 
 
 class Stopping:
@@ -117,10 +125,9 @@ class OwnWeights(nn.Module):
     ("options", "message"),
     [
         ({"starts": 0}, "whole number"),
-        ({"engine": "eager"}, "engine='eager'"),
         ({"checkpoint": "run.pt"}, "checkpoint is for one start"),
         ({"restore_best": True}, "restore_best is for one start"),
-        ({"optimizer": "rmsprop"}, "RMSprop are not compiled"),
+        ({"optimizer": "rmsprop", "engine": "compiled"}, "RMSprop are not compiled"),
     ],
 )
 def test_what_several_starts_cannot_do_is_refused(options, message, tmp_path, monkeypatch):

@@ -12,11 +12,12 @@ import torch
 from torch import nn
 
 from cmalight import Status, fit
-from cmalight.training import CheckpointError, checkpoint
+from cmalight.training import CheckpointError
+from cmalight.training.checkpoints import checkpoint
 from tests.evaluation.places import KINDS, PLACES, place
 from tests.helpers import MSE, same_state, wait_for
+from tests.training.checkpoints.test_checkpoint import StopAfter, batch_norm_model, dropout_model
 from tests.training.common import data, model, needs_compiler, train, without_times
-from tests.training.test_checkpoint import StopAfter, batch_norm_model, dropout_model
 
 EPOCHS = 6
 
@@ -168,7 +169,8 @@ def test_the_engine_goes_on_that_a_run_began_with(tmp_path):
     assert same_state(resumed.state_dict(), whole.state_dict())
 
 
-def test_with_other_limits_the_engine_is_chosen_anew(tmp_path):
+def test_with_other_limits_the_engine_is_chosen_anew(tmp_path, monkeypatch):
+    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path / "cache"))  # where nothing was built before
     train(max_epochs=2, checkpoint=tmp_path / "run.pt")
     content = checkpoint.load(tmp_path / "run.pt")
     assert content["engine"] == {

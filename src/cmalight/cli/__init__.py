@@ -22,7 +22,7 @@ class Verb:
 
 
 VERBS = {
-    "demo": Verb("cmalight.cli.demo", "demo", "Compare solvers on small data, and look at the report: a minute."),
+    "demo": Verb("cmalight.cli.bench", "demo", "Compare solvers on small data, and look at the report: a minute."),
     "train": Verb("cmalight.cli.train", "train", "Train a network on a table or a data set."),
     "predict": Verb("cmalight.cli.predict", "predict", "Predict the rows of a table with a trained network."),
     "evaluate": Verb("cmalight.cli.predict", "evaluate", "Score a trained network on a table that has the target."),

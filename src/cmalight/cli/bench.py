@@ -1,21 +1,18 @@
-"""`cmalight bench run | status | report | merge`."""
+"""`cmalight bench run | status | report | merge`, and `cmalight demo`."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cmalight.cli.errors import KnownVerbs, show_messages
+from cmalight.cli.errors import A_PATH, KnownName, KnownVerbs, show_messages
 from cmalight.errors import duration
 
 if TYPE_CHECKING:
     from cmalight.bench import Counts, PlannedRun, Spec, Summary
-
-A_PATH = click.Path(path_type=Path)
 
 
 @click.group(cls=KnownVerbs, short_help="Compare solvers on data sets and networks.")
@@ -27,10 +24,11 @@ def bench() -> None:
 @click.argument("spec", metavar="PRESET|SPEC.toml")
 @click.option("--out", type=A_PATH, metavar="DIR", help="Where results go, and where finished ones are looked for.")
 @click.option("--executor", default="local", show_default=True, metavar="local|dask://HOST:PORT")
-@click.option("--workers", type=click.IntRange(1), help="Runs at once on this machine [one a core].")
+@click.option("--workers", type=click.IntRange(1), help="Runs at once on this machine [one per core].")
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Instead of the spec's.")
 @click.option("--seeds", metavar="N|LIST", help="The first N seeds, or these: 0,4 or 2-4.")
 @click.option("--only", multiple=True, metavar="NAME", help="This data set, network or solver; may be repeated.")
+@click.option("--trust", multiple=True, metavar="NAME", help="Take this data set's files, whatever their checksum.")
 @click.option(
     "--retry-failed", is_flag=True, help="Run those again that failed, crashed, timed out or ran out of memory."
 )
@@ -47,15 +45,20 @@ def run(
     time_limit: float | None,
     seeds: str | None,
     only: tuple[str, ...],
+    trust: tuple[str, ...],
     retry_failed: bool,
     dry_run: bool,
     quiet: bool,
 ) -> None:
     """Run what DIR has no result of yet. Ctrl-C keeps what is finished; the same command goes on from there."""
+    from cmalight.bench.running import nursery
+
+    if executor == "local" and not dry_run:
+        nursery.prepare(threads=1)  # of nearly every spec; it imports torch while this process does
     from cmalight import bench as library
 
-    show_bench_messages(quiet=quiet)
-    chosen = library.narrowed(library.read_spec(spec), library.Narrowing(time_limit, seeds, only))
+    show_messages(quiet=quiet)
+    chosen = library.narrowed(library.read_spec(spec), library.Narrowing(time_limit, seeds, only, trust))
     if dry_run:
         for line in _plan(chosen, library.plan(chosen), workers, out, retry_failed=retry_failed):
             click.echo(line)
@@ -65,10 +68,7 @@ def run(
     summary = library.run(
         chosen, out, executor=executor, workers=workers, progress=not quiet, retry_failed=retry_failed
     )
-    if not quiet:
-        click.echo(summary_text(summary, out))
-    if not summary.is_complete:
-        raise click.ClickException(what_is_missing(summary))
+    conclude(summary, out, quiet=quiet)
 
 
 @bench.command()
@@ -77,7 +77,7 @@ def status(folder: Path) -> None:
     """How many runs are done, running, failed and left, and how long that takes."""
     from cmalight import bench as library
 
-    show_bench_messages(quiet=False)
+    show_messages(quiet=False)
     for line in _status(library.status(folder)):
         click.echo(line)
 
@@ -85,23 +85,47 @@ def status(folder: Path) -> None:
 @bench.command()
 @click.argument("folder", metavar="DIR", type=A_PATH)
 @click.option("--out", type=A_PATH, metavar="DIR", help="Where the report goes [DIR/report].")
-def report(folder: Path, out: Path | None) -> None:
-    """Profiles, curves and tables of what DIR has: a page, the paper's figures as PDF and PNG, and tables."""
+@click.option(
+    "--problems",
+    type=KnownName(["start", "pair"]),
+    default="start",
+    show_default=True,
+    help="What counts as one in the profiles: each start, or a pair of data set and network.",
+)
+@click.option("--only", multiple=True, metavar="NAME", help="This data set, network or solver; may be repeated.")
+def report(folder: Path, out: Path | None, problems: Any, only: tuple[str, ...]) -> None:
+    """Profiles, curves and tables of what DIR, or its archive, has: a page, the paper's figures, and tables."""
     from cmalight import bench as library
 
-    show_bench_messages(quiet=False)
-    click.echo(f"report: {library.write_report(folder, out).resolve()}")
+    show_messages(quiet=False)
+    click.echo(f"report: {library.write_report(folder, out, problems=problems, only=only).resolve()}")
 
 
 @bench.command()
 @click.argument("folders", metavar="DIR...", type=A_PATH, nargs=-1, required=True)
-@click.option("--out", type=A_PATH, required=True, metavar="DIR", help="May be new, or have results already.")
+@click.option("--out", type=A_PATH, required=True, metavar="DIR", help="New or with results; NAME.tar.xz: an archive.")
 def merge(folders: tuple[Path, ...], out: Path) -> None:
     """Join results folders into one; contradictions are refused."""
     from cmalight import bench as library
 
-    show_bench_messages(quiet=False)
+    show_messages(quiet=False)
     click.echo(f"{out} has {library.merge(folders, out)} results")
+
+
+@click.command(short_help="Compare solvers on small data, and look at the report: a minute.")
+@click.option("--out", type=A_PATH, metavar="DIR", default=Path("cmalight-demo"), show_default=True)
+@click.option("--quiet", is_flag=True, help="Show errors, warnings and where the report is.")
+def demo(out: Path, quiet: bool) -> None:
+    """Run the preset `demo` of the test-bed, on data that needs no download, and write the report on it.
+
+    About a minute on two cores. What DIR has already is not run again.
+    """
+    from cmalight import bench as library
+
+    show_messages(quiet=quiet)
+    summary = library.run(library.read_spec("demo"), out, progress=not quiet)
+    conclude(summary, out, quiet=quiet)
+    click.echo(f"report: {library.write_report(out).resolve()}")
 
 
 def _plan(
@@ -139,13 +163,21 @@ def _is_there(out: Path, key: str, *, retry_failed: bool) -> bool:
     return not (retry_failed and status in WITHOUT_A_RESULT)
 
 
+def conclude(summary: Summary, out: Path, *, quiet: bool) -> None:
+    """Say what is in the folder now; an error where something could not be run."""
+    if not quiet:
+        click.echo(summary_text(summary, out))
+    if not summary.is_complete:
+        raise click.ClickException(_what_is_missing(summary))
+
+
 def summary_text(summary: Summary, out: Path) -> str:
     counts = ", ".join(f"{count} {name}" for name, count in sorted(summary.recorded.items()))
     again = f"; `--retry-failed` runs {summary.failed} of them again" if summary.failed else ""
     return f"{out}: {sum(summary.recorded.values())} of {summary.total} runs recorded ({counts or 'none'}){again}"
 
 
-def what_is_missing(summary: Summary) -> str:
+def _what_is_missing(summary: Summary) -> str:
     parts = [f"{what} cannot be had ({why})" for what, why in summary.left_out.items()]
     if summary.not_written:
         why = next(iter(summary.not_written.values()))
@@ -169,19 +201,3 @@ def _status(counts: Counts) -> Iterator[str]:
     yield f"driver   {'none' if driver is None else f'process {driver.pid} on {driver.host} since {driver.since}'}"
     for line in counts.damaged:
         yield f"damaged  {line}"
-
-
-class _News(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno < logging.WARNING:
-            click.echo(record.getMessage())
-
-
-def show_bench_messages(*, quiet: bool) -> None:
-    """Warnings go to stderr, as everywhere; what the runner says on its way to stdout."""
-    show_messages(quiet=quiet)
-    logger: Any = logging.getLogger("cmalight.bench")
-    for handler in [handler for handler in logger.handlers if isinstance(handler, _News)]:
-        logger.removeHandler(handler)
-    logger.addHandler(_News())
-    logger.setLevel(logging.WARNING if quiet else logging.INFO)

@@ -43,12 +43,13 @@ def info(name: str | None) -> None:
 
 @datasets.command()
 @click.argument("name", required=False)
-def fetch(name: str | None) -> None:
+@click.option("--trust", is_flag=True, help="Take the file that is there, whatever its checksum.")
+def fetch(name: str | None, trust: bool) -> None:
     """Bring the data set NAME here: download what is missing, verify it, parse it."""
     from cmalight import datasets as registry
 
     entry = registry.dataset_info(_given(name, "fetch"))
-    paths = registry.fetch(_given(name, "fetch"))
+    paths = registry.fetch(_given(name, "fetch"), trust=trust)
     if entry.is_embedded:
         click.echo(f"{entry.name} is embedded: there is nothing to fetch")
     for path in paths:
@@ -95,32 +96,18 @@ def _number(value: int | None) -> str:
 
 
 def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """Columns in line, numbers to the right; with rich on a terminal its lines and colours."""
-    try:
-        from rich.console import Console
-        from rich.table import Table
-    except ImportError:
-        return _plain_table(header, rows)
-    console = Console()
-    if not console.is_terminal:
-        return _plain_table(header, rows)
-    table = Table()
+    """Columns in line, numbers to the right; on a terminal with lines and colours, and as wide as that."""
+    from rich.box import HEAVY_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    is_terminal = Console().is_terminal
+    console = Console(width=None if is_terminal else 1000)
+    table = Table(box=HEAVY_HEAD if is_terminal else None, pad_edge=False)
     for title in header:
         table.add_column(title, justify="right" if title in ("P", "d") else "left")
     for row in rows:
         table.add_row(*row)
     with console.capture() as capture:
         console.print(table)
-    return capture.get().rstrip("\n")
-
-
-def _plain_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-    lines = []
-    for row in (header, *rows):
-        cells = [
-            cell.rjust(width) if title in ("P", "d") else cell.ljust(width)
-            for cell, width, title in zip(row, widths, header, strict=True)
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())

@@ -9,14 +9,18 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 from cmalight.errors import unknown_name
 
+A_PATH = click.Path(path_type=Path)
 WRONG_USE = 2
 INTERRUPTED = 130
+
+_NEWS = ("cmalight.tabular", "cmalight.bench")
 
 # What to do about an error of the system, by its number.
 _ADVICE = {
@@ -101,17 +105,18 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def show_messages(*, quiet: bool) -> None:
-    """What the library logs: news of a training on stdout, warnings on stderr."""
+    """What the library logs: news of a training or of the test-bed on stdout, warnings on stderr."""
     logger = logging.getLogger("cmalight")
     for handler in [handler for handler in logger.handlers if isinstance(handler, _Messages)]:
         logger.removeHandler(handler)
     logger.addHandler(_Messages())
-    logging.getLogger("cmalight.tabular").setLevel(logging.WARNING if quiet else logging.INFO)
+    for name in _NEWS:
+        logging.getLogger(name).setLevel(logging.WARNING if quiet else logging.INFO)
 
 
 class _Messages(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.WARNING:
             _say(f"warning: {record.getMessage()}")
-        elif record.name == "cmalight.tabular":
+        elif record.name in _NEWS:
             click.echo(record.getMessage())

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from cmalight.cli.errors import KnownName, show_messages
-from cmalight.cli.train import A_PATH, Function, reading, reading_options
+from cmalight.cli.errors import A_PATH, KnownName, show_messages
+from cmalight.cli.train import Function, reading_options
 
 
 def table_options(function: Function) -> Function:
@@ -39,10 +39,7 @@ def predict(
     file: Path,
     drop: tuple[str, ...],
     unknown: Any,
-    encoding: str,
-    delimiter: str | None,
-    decimal: str,
-    missing: tuple[str, ...],
+    reading: Any,
     keep: tuple[str, ...],
     probabilities: bool,
     out: Path | None,
@@ -53,11 +50,10 @@ def predict(
     them: then the predictions are scored, too.
     """
     show_messages(quiet=False)
-    how = reading(encoding, delimiter, decimal, missing)
     from cmalight.tabular import predict_table
 
     predictions = predict_table(
-        model, file, drop=drop, keep=keep, reading=how, unknown=unknown, out=out, probabilities=probabilities
+        model, file, drop=drop, keep=keep, reading=reading, unknown=unknown, out=out, probabilities=probabilities
     )
     if out is None:
         click.echo(predictions.to_csv(probabilities=probabilities), nl=False)
@@ -74,10 +70,7 @@ def evaluate(
     file: Path,
     drop: tuple[str, ...],
     unknown: Any,
-    encoding: str,
-    delimiter: str | None,
-    decimal: str,
-    missing: tuple[str, ...],
+    reading: Any,
 ) -> None:
     """Score MODEL, which `cmalight train --save` wrote, on the rows of FILE.
 
@@ -85,9 +78,8 @@ def evaluate(
     frequent class, or the mean, of the training rows.
     """
     show_messages(quiet=False)
-    how = reading(encoding, delimiter, decimal, missing)
     from cmalight.tabular import evaluate_table
 
-    scores = evaluate_table(model, file, drop=drop, reading=how, unknown=unknown)
+    scores = evaluate_table(model, file, drop=drop, reading=reading, unknown=unknown)
     for line in (*scores.lines(f"{len(scores.truth)} rows"), *scores.confusion_lines()):
         click.echo(line)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import fields
 from typing import Any
 
 import click
 
-from cmalight.cli.errors import INTERRUPTED, KnownName, show_messages
+from cmalight.cli.errors import A_PATH, INTERRUPTED, KnownName, show_messages
 
 Function = Callable[..., Any]
-A_PATH = click.Path(path_type=Path)
 
 
 def at_most_once(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:
@@ -24,18 +24,25 @@ def at_most_once(context: click.Context, parameter: click.Parameter, given: tupl
 
 
 def reading_options(function: Function) -> Function:
-    """The options on how to read a csv file."""
+    """The options on how to read a csv file, which reach the verb as one `reading`."""
+
+    @functools.wraps(function)
+    def verb(
+        *args: Any, encoding: str, delimiter: str | None, decimal: str, missing: tuple[str, ...], **others: Any
+    ) -> Any:
+        return function(*args, reading=_reading(encoding, delimiter, decimal, missing), **others)
+
     for option in (
         click.option("--missing", multiple=True, metavar="TEXT", help="A cell with this text is a missing value."),
         click.option("--decimal", type=KnownName([".", ","]), default=".", help="The decimal sign of a csv file."),
         click.option("--encoding", metavar="NAME", default="utf-8", help="Of a csv file, such as latin-1 [utf-8]."),
         click.option("--delimiter", metavar="CHARACTER", help="What separates the cells of a csv file [found out]."),
     ):
-        function = option(function)
-    return function
+        verb = option(verb)
+    return verb
 
 
-def reading(encoding: str, delimiter: str | None, decimal: str, missing: tuple[str, ...]) -> Any:
+def _reading(encoding: str, delimiter: str | None, decimal: str, missing: tuple[str, ...]) -> Any:
     from cmalight.tables.table import Reading
 
     if delimiter is not None:
@@ -54,6 +61,11 @@ def _option(text: str) -> tuple[str, Any]:
         return name, ast.literal_eval({"true": "True", "false": "False", "none": "None"}.get(value.lower(), value))
     except (ValueError, SyntaxError):
         return name, value
+
+
+def _taken(kind: Any, given: dict[str, Any]) -> Any:
+    """An object whose fields are options of the command, which are then no longer among the others."""
+    return kind(**{one.name: given.pop(one.name) for one in fields(kind)})
 
 
 @click.command(short_help="Train a network on a table or a data set.")
@@ -77,6 +89,7 @@ def _option(text: str) -> tuple[str, Any]:
     help="Of the numbers among the inputs.",
 )
 @click.option("--impute", type=KnownName(["median"]), help="Fill missing values in rather than refuse them.")
+@click.option("--trust", is_flag=True, help="Take the files of a data set, whatever their checksum.")
 @click.option("--test-share", type=float, default=0.25, show_default=True, help="The share of rows kept for testing.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of split and weights.")
 @reading_options
@@ -95,7 +108,7 @@ def _option(text: str) -> tuple[str, Any]:
     "--optimizer-option", "options", multiple=True, metavar="NAME=VALUE", help="Another option of the optimizer."
 )
 @click.option("--class-weight", type=KnownName(["balanced"]), help="Let all classes weigh the same, rare ones too.")
-@click.option("--batch-size", type=click.IntRange(1), help="[about 50 batches an epoch, of 8 to 128 rows]")
+@click.option("--batch-size", type=click.IntRange(1), help="[about 50 batches per epoch, of 8 to 128 rows]")
 @click.option("--max-epochs", type=click.IntRange(1), help="At most so many [100, or no limit with --time-limit].")
 @click.option(
     "--time-limit",
@@ -113,7 +126,7 @@ def _option(text: str) -> tuple[str, Any]:
 @click.option("--threads", type=click.IntRange(1), help="Of the CPU [one where steps are small, else all].")
 @click.option("--checkpoint", type=A_PATH, help="Save to this file now and then; the same command goes on from it.")
 @click.option("--save", type=A_PATH, help="Write the trained network with its encoding, for `cmalight predict`.")
-@click.option("--history", type=A_PATH, help="Write a JSON line an epoch.")
+@click.option("--history", type=A_PATH, help="Write one line of JSON per epoch.")
 @click.option("--plot", type=A_PATH, help="Draw losses and predictions (png, svg or pdf).")
 @click.option("--quiet", is_flag=True, help="Show errors and warnings only.")
 @click.pass_context
@@ -121,26 +134,10 @@ def train(
     context: click.Context,
     /,
     source: str,
-    target: str | None,
-    task: Any,
-    categorical: tuple[str, ...],
-    drop: tuple[str, ...],
-    as_is: tuple[str, ...],
-    scaling: Any,
-    impute: Any,
-    test_share: float,
-    seed: int,
-    encoding: str,
-    delimiter: str | None,
-    decimal: str,
-    missing: tuple[str, ...],
-    save: Path | None,
-    history: Path | None,
-    plot: Path | None,
     batch_size: int | None,
     options: tuple[str, ...],
     quiet: bool,
-    **settings: Any,
+    **given: Any,
 ) -> None:
     """Train a network on FILE (csv, xlsx, parquet, npz; - is standard
     input) or on a DATASET of `cmalight datasets list`.
@@ -148,17 +145,16 @@ def train(
     Files are written when the training is over, or stopped with Ctrl-C.
     """
     show_messages(quiet=quiet)
-    how = reading(encoding, delimiter, decimal, missing)
     from cmalight.tabular import Outputs, TableChoices, train_on_table
 
     result = train_on_table(
         source,
-        TableChoices(target, task, how, categorical, drop, impute, test_share, seed, scaling, as_is),
-        outputs=Outputs(save, history, plot),
+        _taken(TableChoices, given),
+        outputs=_taken(Outputs, given),
         optimizer_options=dict(_option(text) for text in options),
         batch_size="auto" if batch_size is None else batch_size,
         progress=not quiet,
-        **settings,
+        **given,
     )
     if result.interrupted:
         context.exit(INTERRUPTED)

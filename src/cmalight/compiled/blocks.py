@@ -1,18 +1,15 @@
-"""The inner cycle as one function of tensors: a native loop over batches, and its compilation."""
+"""What every native loop over batches is given and gives back, and the arithmetic of its steps."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
-from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import functional_call
 
-from cmalight.compiled.layout import CannotCompile, Layout
-from cmalight.compiled.products import decompositions
+from cmalight.compiled.layout import Layout
 from cmalight.compiled.steps import State, StepRule
 
 Loss = Callable[[Any, Any], Tensor]
@@ -56,149 +53,6 @@ def flat_loss(model: nn.Module, loss_fn: Loss, layout: Layout) -> Callable[[Tens
     return loss
 
 
-def make_block(
-    loss: Callable[..., Tensor], rule: StepRule, layout: Layout, *, many: bool
-) -> Callable[..., tuple[Progress, Tensor]]:
-    """Steps over the batches from `begun.batch` to `stop`; with the progress comes ‖w − w^k‖.
-
-    many: several starts at once, each a row of the weights; all see the same batches
-    The step sizes of the groups come batch by batch, for each part of the order.
-    """
-    from torch._higher_order_ops.while_loop import while_loop
-
-    gradient_and_loss = grad_and_value(loss)
-    groups = layout.groups
-
-    def penalty(weights: Tensor) -> Tensor:
-        terms = [
-            weight * weights[begin:end].double().square().sum()
-            for weight, (begin, end) in zip(rule.penalties, groups, strict=True)
-            if weight
-        ]
-        return sum(terms[1:], terms[0]) if terms else weights.new_zeros((), dtype=torch.float64)
-
-    def step(
-        weights: Tensor, state: State, lr: Tensor, inputs: Tensor, target: Tensor
-    ) -> tuple[Tensor, State, Tensor, Tensor]:
-        gradient, value = gradient_and_loss(weights, inputs, target)
-        new_weights, new_state = _by_groups(rule, groups, weights, gradient, state, lr)
-        return new_weights, new_state, value.double(), penalty(weights)
-
-    steps = vmap(step, in_dims=(0, 0, 0, None, None)) if many else step
-
-    def block(
-        begun: Progress,
-        watch: Watch,
-        inputs: Tensor,
-        targets: Tensor,
-        rows: tuple[Tensor, ...],
-        stop: Tensor,
-        lr: tuple[Tensor, ...],
-    ) -> tuple[Progress, Tensor]:
-        carried = (begun.batch, begun.going, begun.total, begun.lowest, begun.weights, *begun.state)
-        # Cloned, because a loop must not hand out what it was given.
-        carried = tuple(t.clone() for t in carried)
-        for part, part_rows in enumerate(rows):
-            first = sum(len(before) for before in rows[:part])
-            carried = loop(carried, watch, inputs, targets, part_rows, stop, lr[part], first, is_asked=part == 0)
-        batch, going, total, lowest, weights, *state = carried
-        moved = (weights - watch.start).double().square().sum(-1).sqrt()
-        return Progress(batch, going, total, lowest, weights, tuple(state)), moved
-
-    def loop(
-        carried: tuple[Tensor, ...],
-        watch: Watch,
-        inputs: Tensor,
-        targets: Tensor,
-        rows: Tensor,
-        stop: Tensor,
-        lr: Tensor,
-        first: int,
-        *,
-        is_asked: bool,
-    ) -> Any:
-        end = torch.clamp(stop, max=first + len(rows))
-
-        def goes_on(batch: Tensor, going: Tensor, *_: Tensor) -> Tensor:
-            return going & (batch < end)
-
-        def body(batch: Tensor, going: Tensor, total: Tensor, lowest: Tensor, weights: Tensor, *state: Tensor) -> Any:
-            here = (batch - first).view(1)
-            samples = rows.index_select(0, here).view(-1)
-            new_weights, new_state, value, added = steps(
-                weights,
-                state,
-                lr.index_select(0, here).squeeze(0),
-                inputs.index_select(0, samples),
-                targets.index_select(0, samples),
-            )
-            new_total = total + rows.shape[1] * (value + added)
-            new_lowest = torch.minimum(lowest, value)
-            if many:
-                keep = watch.active
-                new_weights = _where(keep, new_weights, weights)
-                new_state = tuple(_where(keep, new, old) for new, old in zip(new_state, state, strict=True))
-                new_total, new_lowest = _where(keep, new_total, total), _where(keep, new_lowest, lowest)
-            new_going = going.logical_and(going)
-            if is_asked:
-                doubtful = (new_lowest < 0) | ~(new_total / watch.samples <= watch.bound)
-                new_going = ~((doubtful & watch.active).any() & watch.checks.index_select(0, here).view(()))
-            return batch + 1, new_going, new_total, new_lowest, new_weights, *new_state
-
-        return while_loop(goes_on, body, carried)  # type: ignore[no-untyped-call]
-
-    return block
-
-
-def make_evaluation(loss: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
-    """The sum of the mean losses of the chunks from `first` to `stop`."""
-    from torch._higher_order_ops.while_loop import while_loop
-
-    def evaluation(
-        weights: Tensor, inputs: Tensor, targets: Tensor, first: Tensor, stop: Tensor, total: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        def goes_on(chunk: Tensor, _: Tensor) -> Tensor:
-            return chunk < stop
-
-        def body(chunk: Tensor, total: Tensor) -> Any:
-            here = chunk.view(1)
-            value = loss(weights, inputs.index_select(0, here).squeeze(0), targets.index_select(0, here).squeeze(0))
-            return chunk + 1, total + value.double()
-
-        looped: Any = while_loop(goes_on, body, (first.clone(), total.clone()))  # type: ignore[no-untyped-call]
-        return looped[0], looped[1]
-
-    return evaluation
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` in one graph, as native code, compiled when first called; CannotCompile where that fails."""
-    from torch._dynamo.exc import TorchDynamoException
-
-    # torch keeps what it compiled with the code, and up to a limit: every engine gets a code of its own.
-    code: CodeType = function.__code__.replace(co_name=f"{function.__name__}_{next(_numbers)}")
-    own = FunctionType(code, function.__globals__, code.co_name, function.__defaults__, function.__closure__)
-    native = torch.compile(own, fullgraph=True, dynamic=False, backend=_native)
-
-    @torch.no_grad()
-    def call(*arguments: Any) -> Any:
-        try:
-            return native(*arguments)
-        except TorchDynamoException as error:
-            raise CannotCompile(f"torch.compile says: {first_line(error)}") from error
-
-    return call
-
-
-def _native(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
-    from torch._inductor.compile_fx import compile_fx
-
-    return compile_fx(graph, inputs, config_patches={"cpp_wrapper": True}, decompositions=decompositions())
-
-
-_numbers = itertools.count()
-
-
 def first_line(error: BaseException) -> str:
     """Of its message, or the first two where the first only introduces the second."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -207,9 +61,20 @@ def first_line(error: BaseException) -> str:
     return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 
 
-def _by_groups(
+def penalty_of(rule: StepRule, groups: tuple[tuple[int, int], ...], weights: Tensor) -> Tensor:
+    """What the groups add to an observed loss."""
+    terms = [
+        weight * weights[begin:end].double().square().sum()
+        for weight, (begin, end) in zip(rule.penalties, groups, strict=True)
+        if weight
+    ]
+    return sum(terms[1:], terms[0]) if terms else weights.new_zeros((), dtype=torch.float64)
+
+
+def by_groups(
     rule: StepRule, groups: tuple[tuple[int, int], ...], weights: Tensor, gradient: Tensor, state: State, lr: Tensor
 ) -> tuple[Tensor, State]:
+    """A step of every group."""
     if len(groups) == 1:
         return rule.step(0, weights, gradient, state, lr[0])
     parts = [
@@ -227,7 +92,3 @@ def _by_groups(
         for pieces in zip(*(new_state for _, new_state in parts), strict=True)
     )
     return torch.cat([new for new, _ in parts]), joined
-
-
-def _where(keep: Tensor, new: Tensor, old: Tensor) -> Tensor:
-    return torch.where(keep.view(-1, *[1] * (new.dim() - 1)), new, old)

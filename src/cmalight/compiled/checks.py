@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from cmalight.compiled.blocks import Loss, first_line
 from cmalight.compiled.layout import CannotCompile, Layout
+from cmalight.compiled.native.library import compiler
 from cmalight.compiled.steps import step_rule
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.counting import counts_are_lengths
@@ -21,9 +22,9 @@ from cmalight.evaluation.undisturbed import undisturbed
 def check(model: nn.Module, loss_fn: Loss, optimizer: Optimizer, feed: Any) -> TensorBatches:
     """Raises CannotCompile with the first reason there is; gives the feed, which is then known to be in memory."""
     data = check_without_running(model, loss_fn, optimizer, feed)
-    _check_compiler()
+    compiler()
     layout = Layout.of(model, optimizer)
-    _check_one_step(model, loss_fn, layout, *(t[: data.batch_size] for t in data.tensors), loader=data)
+    _check_one_step(model, loss_fn, layout, *(t[: data.batch_size].clone() for t in data.tensors), loader=data)
     return data
 
 
@@ -71,24 +72,13 @@ def _check_hooks(model: nn.Module, optimizer: Optimizer, layout: Layout) -> None
         raise CannotCompile("the optimizer's step() was replaced, as learning rate schedulers do")
 
 
-def _check_compiler() -> None:
-    """Raised here rather than in the middle of compiling, whose messages are long."""
-    from torch._inductor.cpp_builder import get_cpp_compiler
-    from torch._inductor.exc import InvalidCxxCompiler
-
-    try:
-        get_cpp_compiler()
-    except InvalidCxxCompiler as error:
-        raise CannotCompile("there is no C++ compiler: install g++ or clang, or set CXX") from error
-
-
 def _check_one_step(
     model: nn.Module, loss_fn: Loss, layout: Layout, inputs: Tensor, target: Tensor, *, loader: object
 ) -> None:
-    """Looks at what a step does beside its gradient: random numbers, buffers, parameters that it leaves out."""
+    """Looks at what a step does beside its gradient: other random numbers than torch's, new buffers, ..."""
     with undisturbed(model, loader, loss_fn), torch.enable_grad():
-        before = {name: (b, b._version, b.detach().clone()) for name, b in model.named_buffers()}
-        drawn = [(source, source.get()) for source in sources(model, loader, loss_fn)]
+        before = dict(model.named_buffers())
+        drawn = [(one, one.get()) for one in sources(model, loader, loss_fn) if one.name != "torch"]
         try:
             output = model(inputs)
             refuse_broadcast(output, target, loss_fn)
@@ -97,17 +87,13 @@ def _check_one_step(
         except (RuntimeError, TypeError) as error:
             raise CannotCompile(f"a trial step failed: {first_line(error)}") from error
         if any(not _same(source.get(), state) for source, state in drawn):
-            raise CannotCompile("the model draws random numbers, as dropout does")
+            raise CannotCompile("the model draws random numbers from another generator than torch's own")
         for name, buffer in model.named_buffers():
-            if name not in before or not _unchanged(buffer, *before[name]):
-                raise CannotCompile(f"the forward pass changes the buffer {name}, as BatchNorm does")
+            if before.get(name) is not buffer:
+                raise CannotCompile(f"the forward pass puts another tensor in the place of the buffer {name}")
     for name, gradient in zip(layout.names, gradients, strict=True):
         if gradient is None or gradient.is_sparse:
             raise CannotCompile(f"the parameter {name} gets {'no' if gradient is None else 'a sparse'} gradient")
-
-
-def _unchanged(buffer: Tensor, original: Tensor, version: int, value: Tensor) -> bool:
-    return buffer is original and buffer._version == version and torch.equal(buffer, value)
 
 
 def _same(left: Any, right: Any) -> bool:

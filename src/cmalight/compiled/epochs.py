@@ -9,15 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from cmalight.compiled.blocks import Loss, Progress, Watch, compiled, flat_loss, make_block
+from cmalight.compiled.blocks import Loss, Progress, Watch
 from cmalight.compiled.checks import check_unchanged
 from cmalight.compiled.evaluation import CompiledObjective, Evaluation
+from cmalight.compiled.functions import Functions, Plan, plain_attributes, plan
 from cmalight.compiled.layout import Layout
 from cmalight.compiled.loop import Answer, BlockLoop, Observer
 from cmalight.compiled.order import Order, order_of_epoch
-from cmalight.compiled.steps import StepRule, step_rule
+from cmalight.compiled.steps import State, StepRule, step_rule
 from cmalight.evaluation.batches import TensorBatches
-from cmalight.optim.epoch import Epoch
+from cmalight.optim.bracket.epoch import Epoch
 
 
 class CompiledEngine(BlockLoop):
@@ -38,22 +39,39 @@ class CompiledEngine(BlockLoop):
         self._model = model
         self._loss_fn = loss_fn
         self._optimizer = optimizer
-        self._loss = flat_loss(model, loss_fn, self.layout)
         self._rule = step_rule(optimizer)
-        self._blocks: dict[StepRule, Callable[..., tuple[Progress, Tensor]]] = {}
-        self._evaluation = Evaluation(self._loss, model, feed)
+        self._functions: Functions | None = None
+        self._planned: tuple[StepRule, list[object], Plan] | None = None
+        self._evaluation = Evaluation(model, feed)
         self._watched: tuple[tuple[object, ...], Watch] | None = None
 
     def prepare(self) -> None:
         """Compile all that an epoch needs; CannotCompile says why that is not possible."""
-        self._prepare_steps()
-        with self._compiling():
-            self._evaluation.prepare(self.layout.flat())
-
-    def _prepare_steps(self) -> None:
+        planned = self.plan()
         with self._compiling():
             begun, order = self._begun(), order_of_epoch(self._feed, 0)
+            self._functions = functions = planned.functions()
+            self._evaluation.prepare(functions.evaluation, planned.chunk, begun.weights, draws=functions.draws)
             self._run(begun, unwatched(order, begun.weights.clone()), order, torch.ones(order.batches), stop=0)
+
+    def plan(self) -> Plan:
+        """What `prepare` will do; the same one as long as nothing has changed."""
+        attributes = plain_attributes(self._model, self._loss_fn)
+        if self._planned is None or self._planned[:2] != (self._rule, attributes):
+            with self._compiling():
+                planned = plan(
+                    self._model,
+                    self._loss_fn,
+                    self.layout,
+                    self._rule,
+                    self._rule.state(self._optimizer, self.layout),
+                    self._data,
+                    order_of_epoch(self._feed, 0).sizes,
+                    self._evaluation.merged_size,
+                    many=False,
+                )
+            self._planned = self._rule, attributes, planned
+        return self._planned[2]
 
     def objective(self) -> CompiledObjective:
         """f(w) over the feed by the compiled evaluation."""
@@ -98,13 +116,18 @@ class CompiledEngine(BlockLoop):
     def _epoch(self, observer: Observer) -> Progress:
         check_unchanged(self._model, self._optimizer, self.layout)
         self._rule = step_rule(self._optimizer)  # a callback may have changed its groups
-        if self._rule not in self._blocks:
-            self._prepare_steps()
+        before = self._planned
+        if self.plan() is not (before and before[2]):
+            self.prepare()
         return super()._epoch(observer)
 
     def _put(self, done: Progress) -> None:
         self.layout.put(done.weights)
-        self._rule.put_state(done.state, self._optimizer, self.layout)
+        put_state(done.state, self._rule, self._optimizer, self.layout, self._buffers())
+
+    def _buffers(self) -> list[Tensor]:
+        """That the steps change."""
+        return [self._model.get_buffer(name) for name in (self._planned[2].buffers if self._planned else ())]
 
     def _begun(self) -> Progress:
         return Progress(
@@ -113,17 +136,31 @@ class CompiledEngine(BlockLoop):
             total=torch.zeros((), dtype=torch.float64),
             lowest=torch.tensor(math.inf, dtype=torch.float64),
             weights=self.layout.flat(),
-            state=self._rule.state(self._optimizer, self.layout),
+            state=state_of(self._rule, self._optimizer, self.layout, self._buffers()),
         )
 
     def _run(
         self, begun: Progress, watch: Watch, order: Order, factors: Tensor, *, stop: int
     ) -> tuple[Progress, Tensor]:
-        block = self._blocks.get(self._rule)
-        if block is None:
-            block = self._blocks[self._rule] = compiled(make_block(self._loss, self._rule, self.layout, many=False))
+        if self._functions is None:
+            raise RuntimeError("prepare() comes before the first epoch")
         lr = learning_rates(self._optimizer, self._rule, order, factors)
-        return block(begun, watch, *self._data, order.rows, torch.tensor(stop), lr)
+        return self._functions.block(begun, watch, *self._data, order.rows, torch.tensor(stop), lr)
+
+
+def state_of(rule: StepRule, optimizer: Optimizer, layout: Layout, buffers: Sequence[Tensor]) -> State:
+    """That of the optimizer, and copies of the buffers that the steps change."""
+    copies = [buffer.detach().clone(memory_format=torch.contiguous_format) for buffer in buffers]
+    return (*rule.state(optimizer, layout), *copies)
+
+
+@torch.no_grad()
+def put_state(state: State, rule: StepRule, optimizer: Optimizer, layout: Layout, buffers: Sequence[Tensor]) -> None:
+    """Where `state_of` has it from."""
+    own = len(state) - len(buffers)
+    rule.put_state(state[:own], optimizer, layout)
+    for buffer, value in zip(buffers, state[own:], strict=True):
+        buffer.copy_(value)
 
 
 def learning_rates(optimizer: Optimizer, rule: StepRule, order: Order, factors: Tensor) -> tuple[Tensor, ...]:
@@ -137,11 +174,15 @@ def learning_rates(optimizer: Optimizer, rule: StepRule, order: Order, factors: 
 
 def factors_of(epoch: Epoch, count: int) -> Tensor:
     """Of the next steps, relative to the step size as it is."""
-    now = epoch.pace.factor
-    first, middle, last = (epoch.pace.factor_ahead(number) for number in (0, (count - 1) // 2, count - 1))
-    if first == middle == last:
-        return torch.full((count,), first / now, dtype=torch.float64)
-    return torch.tensor([epoch.pace.factor_ahead(number) / now for number in range(count)], dtype=torch.float64)
+    now, ahead = epoch.pace.factor, epoch.pace.factor_ahead
+    first, last = ahead(0), ahead(count - 1)
+    if first == last == now == 1.0:  # it rises to 1, stays there and falls
+        return torch.ones(count, dtype=torch.float64)
+    looked_at = {part * (count - 1) // 4 for part in (1, 2, 3)}
+    if all(math.isclose(ahead(number), first + (last - first) * number / (count - 1)) for number in looked_at - {0}):
+        # A factor is made of few straight lines: as a rule an epoch is on one of them.
+        return torch.linspace(first / now, last / now, count, dtype=torch.float64)
+    return torch.tensor([ahead(number) / now for number in range(count)], dtype=torch.float64)
 
 
 def factors_ahead(optimizer: Optimizer, count: int, batches: int) -> Tensor:
@@ -160,12 +201,13 @@ def tell(epoch: Epoch, done: Progress, moved: Tensor, order: Order) -> Answer:
     """What a block did, with one start's figures; and how the epoch goes on."""
     window, pace, at = epoch.window, epoch.pace, int(done.batch)
     new = at - pace.steps
+    begun = at - new - window.steps_taken
     pace.took(new)
     window.was_run(
         total=float(done.total),
         lowest=float(done.lowest),
-        samples=float(order.samples_after(at) - order.samples_after(at - new - window.steps_taken)),
-        nominal=float(order.nominal),
+        samples=float(order.samples_after(at) - order.samples_after(begun)),
+        nominal=float(order.samples_after(begun + 1) - order.samples_after(begun)),  # of the window's first batch
         steps=window.steps_taken + new,
         displacement=float(moved),
     )

@@ -1,43 +1,84 @@
-"""The full evaluation as a native loop over large chunks of the data."""
+"""The full evaluation, and that of a sample, as a native loop over large chunks of the data."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cmalight.compiled.blocks import Loss, compiled, make_evaluation
+from cmalight.compiled.blocks import Loss
 from cmalight.compiled.layout import Layout
 from cmalight.compiled.pace import Pace
 from cmalight.evaluation.batches import TensorBatches
-from cmalight.evaluation.merging import samples_in_one
+from cmalight.evaluation.larger_batches import Pair, is_pair_of_tensors, merged, samples_in_one
 from cmalight.evaluation.objective import Objective
-from cmalight.evaluation.randomness import Source
+from cmalight.evaluation.randomness import RandomSource
+from cmalight.evaluation.rank_parts import sizes_of
+from cmalight.evaluation.sample import rows_wanted
+
+_ONE_CHUNK = torch.tensor(0), torch.tensor(1)
 
 
 class Evaluation:
-    """The mean loss over all the data, in the chunks of a merged eager evaluation."""
+    """The mean loss over all the data, in the chunks of an eager evaluation.
 
-    def __init__(self, loss: Callable[..., Tensor], model: nn.Module, feed: TensorBatches) -> None:
-        inputs, targets = (t.detach().contiguous() for t in feed.tensors)
-        self.samples = len(inputs)
-        self._size = min(self.samples, samples_in_one(inputs, model))
-        self._chunks = self.samples // self._size
-        full = self._chunks * self._size
-        self._full = tuple(t[:full].view(self._chunks, self._size, *t.shape[1:]) for t in (inputs, targets))
-        self._rest = (inputs[full:], targets[full:])
-        self._loss = loss
-        self._compiled = compiled(make_evaluation(loss))
+    Attributes:
+        merged_size: samples of a chunk where batches can be evaluated together: as many as a sample has, if that is
+            not too many, so that one function does for both.
+    """
+
+    def __init__(self, model: nn.Module, feed: TensorBatches) -> None:
+        self._data = tuple(t.detach().contiguous() for t in feed.tensors)
+        self.samples = len(self._data[0])
+        weights = sum(p.numel() for p in model.parameters())
+        rows = rows_wanted(sizes_of(feed) or [], may_merge=True, weights=weights)
+        self.merged_size = min(rows or self.samples, samples_in_one(self._data[0], model))
+        self._batch_size = min(self.samples, feed.batch_size)
         self._pace = Pace()
+        self._function: Callable[..., tuple[Tensor, Tensor]] | None = None
 
-    def prepare(self, weights: Tensor) -> None:
-        self._run(weights, 0, 0, torch.zeros((), dtype=torch.float64))
+    def prepare(
+        self, function: Callable[..., tuple[Tensor, Tensor]] | None, size: int, weights: Tensor, *, draws: bool
+    ) -> None:
+        """From now on by this native function, on chunks of that size; it may be compiled when it is first called."""
+        self._function, self._size, self._chunks = function, size, self.samples // size
+        self._draws = draws
+        full = self._chunks * size
+        self._full = tuple(t[:full].view(self._chunks, size, *t.shape[1:]) for t in self._data)
+        self._rest = tuple(t[full:] for t in self._data)
+        if function is not None:
+            function(weights, *self._full, torch.tensor(0), torch.tensor(0), torch.zeros((), dtype=torch.float64))
+
+    def is_for(self, *, merged: bool) -> bool:
+        """Whether there is a function, and for such chunks."""
+        return self._function is not None and self._size == (self.merged_size if merged else self._batch_size)
+
+    def takes(self, batches: Sequence[Any]) -> bool:
+        """Whether all of them are such chunks, and nothing is drawn that would have to be the same every time."""
+        is_ready = self._function is not None and not self._draws
+        return is_ready and all(is_pair_of_tensors(batch) and len(batch[0]) == self._size for batch in batches)
+
+    def mean_of(self, weights: Tensor, chunks: Sequence[Pair]) -> float:
+        """Of chunks that it takes."""
+        if self._function is None:
+            raise RuntimeError("prepare() comes before the first evaluation")
+        nothing = torch.zeros((), dtype=torch.float64)
+        losses = [self._function(weights, x[None], y[None], *_ONE_CHUNK, nothing)[1] for x, y in chunks]
+        return float(sum(losses)) / len(chunks)
 
     @torch.no_grad()
-    def mean_loss(self, weights: Tensor, before_chunk: Callable[[], Any] | None) -> float:
+    def mean_loss(
+        self,
+        weights: Tensor,
+        before_chunk: Callable[[], Any] | None,
+        of_rest: Callable[[tuple[Tensor, ...]], tuple[Tensor, float]],
+    ) -> float:
+        """At these weights; `of_rest` gives the loss of what is left after the last whole chunk."""
+        if self._function is None:
+            raise RuntimeError("prepare() comes before the first evaluation")
         total = torch.zeros((), dtype=torch.float64)
         chunk = 0
         while chunk < self._chunks:
@@ -45,21 +86,17 @@ class Evaluation:
                 before_chunk()
             stop = min(self._chunks, chunk + self._pace.batches())
             began = time.perf_counter()
-            total = self._run(weights, chunk, stop, total)
+            _, total = self._function(weights, *self._full, torch.tensor(chunk), torch.tensor(stop), total)
             self._pace.saw(stop - chunk, time.perf_counter() - began)
             chunk = stop
         total = total * self._size
         if len(self._rest[0]):
-            total = total + len(self._rest[0]) * self._loss(weights, *self._rest).double()
+            total = total + len(self._rest[0]) * of_rest(self._rest)[0].double()
         return float(total) / self.samples
-
-    def _run(self, weights: Tensor, first: int, stop: int, total: Tensor) -> Tensor:
-        _, total = self._compiled(weights, *self._full, torch.tensor(first), torch.tensor(stop), total)
-        return total
 
 
 class CompiledObjective(Objective):
-    """An Objective whose merged passes run compiled; where batches may not be merged, it is the eager one."""
+    """An Objective whose passes run compiled, where they are over the chunks that were compiled; else eagerly."""
 
     def __init__(
         self, model: nn.Module, loss_fn: Loss, feed: TensorBatches, evaluation: Evaluation, layout: Layout
@@ -68,9 +105,20 @@ class CompiledObjective(Objective):
         self._evaluation = evaluation
         self._layout = layout
 
-    def _pass(self, _generators: tuple[Source, ...]) -> float:
-        if not self._may_merge():
-            total, self.samples = self._own_sums((batch, True) for batch in self.loader)
+    def _pass(self, _generators: tuple[RandomSource, ...]) -> float:
+        may_merge = self._may_merge()
+        if not self._evaluation.is_for(merged=may_merge):
+            batches = merged(self.loader, self.model) if may_merge else self.loader
+            total, self.samples = self._own_sums((batch, True) for batch in batches)
             return total / self.samples
         self.samples = self._evaluation.samples
-        return self._evaluation.mean_loss(self._layout.flat(), self.before_batch)
+        return self._evaluation.mean_loss(self._layout.flat(), self.before_batch, self._evaluate)
+
+    def mean_over(self, batches: Iterable[Any]) -> float:
+        """Native where all batches are chunks, as those of a merged sample are; nothing then leaves a trace."""
+        given = list(batches)
+        if not self._evaluation.takes(given):
+            return super().mean_over(given)
+        if self.before_batch is not None:
+            self.before_batch()
+        return self._evaluation.mean_of(self._layout.flat(), given)

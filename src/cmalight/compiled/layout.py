@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch._C._nn import flatten_dense_tensors, unflatten_dense_tensors
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
@@ -67,9 +68,11 @@ class Layout:
             and list(ends) == [end for _, end in self.groups]
         )
 
+    @torch.no_grad()
     def flat(self, tensors: Sequence[Tensor] | None = None) -> Tensor:
-        """The parameters, or other tensors of their shapes, one after the other."""
-        return torch.cat([t.detach().reshape(-1) for t in (self.params if tensors is None else tensors)])
+        """A copy of the parameters, or of other tensors of their shapes, one after the other."""
+        tensors = list(self.params if tensors is None else tensors)
+        return flatten_dense_tensors(tensors) if len(tensors) > 1 else tensors[0].reshape(-1).clone()
 
     def parts(self, flat: Tensor) -> list[Tensor]:
         """Views of the vector in the shapes of the parameters."""
@@ -79,7 +82,8 @@ class Layout:
     @torch.no_grad()
     def put(self, flat: Tensor, tensors: Sequence[Tensor] | None = None) -> None:
         """Into the parameters, or into other tensors of their shapes."""
-        torch._foreach_copy_(list(self.params if tensors is None else tensors), self.parts(flat))
+        into = list(self.params if tensors is None else tensors)
+        torch._foreach_copy_(into, unflatten_dense_tensors(flat, into))
 
 
 def _check_kind(name: str, p: Tensor, *, like: Tensor) -> None:

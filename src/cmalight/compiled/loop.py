@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from cmalight.compiled.blocks import Progress, Watch, first_line
+from cmalight.compiled.functions import Plan
 from cmalight.compiled.layout import CannotCompile
 from cmalight.compiled.order import Order, order_of_epoch
 from cmalight.compiled.pace import Pace
@@ -69,6 +70,14 @@ class BlockLoop(ABC):
         self._pace = Pace()
 
     @abstractmethod
+    def plan(self) -> Plan:
+        """What `prepare` will do."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Compile all that an epoch needs; CannotCompile says why that is not possible."""
+
+    @abstractmethod
     def _begun(self) -> Progress:
         """Before the first batch of an epoch, at the weights and states as they are."""
 
@@ -83,13 +92,14 @@ class BlockLoop(ABC):
         """Weights and states back to where they belong."""
 
     def _epoch(self, observer: Observer) -> Progress:
-        begun = self._begun()
+        begun, random = self._begun(), torch.get_rng_state()
         number = self._feed.epoch
         self._feed.epoch += 1
         try:
             return self._blocks_of(order_of_epoch(self._feed, number), begun, observer)
         except CannotCompile:  # as if the epoch had not begun
             self._put(begun)
+            torch.set_rng_state(random)
             self._feed.epoch = number
             raise
 

@@ -23,6 +23,11 @@ class Order:
         return sum(len(part) for part in self.rows)
 
     @property
+    def sizes(self) -> list[int]:
+        """Of the batches of each part."""
+        return [part.shape[1] for part in self.rows]
+
+    @property
     def nominal(self) -> int:
         """n̄."""
         return self.rows[0].shape[1]

@@ -11,18 +11,26 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cmalight.compiled.blocks import Loss
+from cmalight.compiled.steps import step_rule
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.undisturbed import undisturbed
 
-# Seconds to compile, and those for each parameter tensor, on a machine with nothing else to do.
-_COMPILING, _COMPILING_A_TENSOR = 8.0, 0.5
-# A prediction must beat the compile time by this factor.
-_MARGIN = 2.0
+# Seconds to record a step and write it out, and to build what was written; and those for each parameter tensor.
+_WRITING, _WRITING_A_TENSOR = 0.012, 0.002
+_BUILDING, _BUILDING_A_TENSOR = 0.4, 0.005
+# By torch's compiler, where a model has operations that are not written out.
+_TRACING, _TRACING_A_TENSOR = 8.0, 0.5
+# A prediction must beat the seconds that it costs by this factor.
+_MARGIN = 1.1
 # The most that a step can lose to Python, for each module: with less than this to win, nothing is measured.
 _OVERHEAD, _OVERHEAD_A_MODULE = 5e-4, 2e-4
-# The share of a step on a single sample that compiling saves.
-_SAVED = 0.8
+# What a step of an optimizer and the loop around it take, and what each parameter tensor adds, and each average of one.
+_STEPPING, _STEPPING_A_TENSOR, _STEPPING_AN_AVERAGE = 1.5e-4, 6e-6, 8e-6
+# The share of a step on two samples that compiling saves.
+_SAVED = 0.9
 _TRIES = 5
+# A step that takes so many seconds is not tried again: what noise there is does not decide then.
+_LONG = 0.05
 
 
 @dataclass(frozen=True)
@@ -34,28 +42,41 @@ class Work:
     batches_an_epoch: int
 
 
-def compile_seconds(model: nn.Module) -> float:
-    """Predicted."""
-    return _COMPILING + _COMPILING_A_TENSOR * sum(1 for _ in model.parameters())
+def writing_seconds(model: nn.Module) -> float:
+    """Predicted: to know what there is to be built."""
+    return _WRITING + _WRITING_A_TENSOR * sum(1 for _ in model.parameters())
 
 
-def might_pay(model: nn.Module, work: Work) -> bool:
-    """By what a step can lose at most; without running the model."""
+def compile_seconds(model: nn.Module, *, written: bool) -> float:
+    """Predicted: to build what was written, or to have it traced and compiled by torch."""
+    fixed, each = (_BUILDING, _BUILDING_A_TENSOR) if written else (_TRACING, _TRACING_A_TENSOR)
+    return fixed + each * sum(1 for _ in model.parameters())
+
+
+def might_pay(model: nn.Module, work: Work, seconds: float) -> bool:
+    """Whether that may cost so much, by what a step can lose at most; without running the model."""
     overhead = _OVERHEAD + _OVERHEAD_A_MODULE * sum(1 for _ in model.modules())
     most = min(work.seconds, work.epochs * work.batches_an_epoch * overhead)
-    return most > _MARGIN * compile_seconds(model)
+    return pays(most, seconds)
 
 
 def predicted_saving(model: nn.Module, loss_fn: Loss, optimizer: Optimizer, feed: TensorBatches, work: Work) -> float:
-    """Seconds: a step on one sample is nearly all overhead, which compiled steps are nearly without."""
-    whole = _step_seconds(model, loss_fn, optimizer, [t[: feed.batch_size] for t in feed.tensors])
-    single = _step_seconds(model, loss_fn, optimizer, [t[:1] for t in feed.tensors])
-    eager = min(work.seconds, work.epochs * work.batches_an_epoch * whole)
-    return eager * _SAVED * min(1.0, single / whole) if math.isfinite(single) else 0.0
+    """Seconds: a step on two samples, fewer than which BatchNorm refuses, is nearly all overhead."""
+    whole = _step_seconds(model, loss_fn, optimizer, [t[: feed.batch_size].clone() for t in feed.tensors])
+    single = _step_seconds(model, loss_fn, optimizer, [t[:2].clone() for t in feed.tensors])
+    if not math.isfinite(single):
+        return 0.0
+    averages = len(getattr(step_rule(optimizer), "averages", ()))
+    tensors = sum(len(group["params"]) for group in optimizer.param_groups)
+    around = _STEPPING + tensors * (_STEPPING_A_TENSOR + averages * _STEPPING_AN_AVERAGE)
+    saved = _SAVED * min(single, whole) + around
+    steps = min(work.seconds / (whole + around), work.epochs * work.batches_an_epoch)
+    return steps * saved
 
 
-def pays(saving: float, model: nn.Module) -> bool:
-    return saving > _MARGIN * compile_seconds(model)
+def pays(saving: float, seconds: float) -> bool:
+    """Whether so large a saving is worth what it costs."""
+    return saving > _MARGIN * seconds
 
 
 def _step_seconds(model: nn.Module, loss_fn: Loss, optimizer: Optimizer, batch: list[Tensor]) -> float:
@@ -70,4 +91,6 @@ def _step_seconds(model: nn.Module, loss_fn: Loss, optimizer: Optimizer, batch: 
             except (RuntimeError, ValueError):
                 return math.inf
             fastest = min(fastest, time.perf_counter() - began)
+            if fastest > _LONG:
+                break
     return fastest

@@ -10,15 +10,25 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from cmalight.compiled.blocks import Loss, Progress, Watch, compiled, flat_loss, make_block
-from cmalight.compiled.epochs import arrived, factors_ahead, factors_of, learning_rates, tell, watch_over
+from cmalight.compiled.blocks import Loss, Progress, Watch
+from cmalight.compiled.epochs import (
+    arrived,
+    factors_ahead,
+    factors_of,
+    learning_rates,
+    put_state,
+    state_of,
+    tell,
+    watch_over,
+)
 from cmalight.compiled.evaluation import CompiledObjective, Evaluation
+from cmalight.compiled.functions import Functions, Plan, plan
 from cmalight.compiled.layout import CannotCompile, Layout
 from cmalight.compiled.loop import Answer, BlockLoop, Observer
 from cmalight.compiled.order import Order, order_of_epoch
 from cmalight.compiled.steps import step_rule
 from cmalight.evaluation.batches import TensorBatches
-from cmalight.optim.epoch import Epoch
+from cmalight.optim.bracket.epoch import Epoch
 
 # A start that was judged has to be read anew; as long as one goes on, the epoch does.
 _MOST_IMPORTANT_FIRST = (Answer.GO_ON_FROM_THE_MODEL, Answer.GO_ON, Answer.END)
@@ -52,18 +62,39 @@ class ManyStartsEngine(BlockLoop):
         self._rule = step_rule(first.optimizer)
         if any(step_rule(one.optimizer) != self._rule for one in self._starts):
             raise CannotCompile("the starts differ in more than their weights")
-        loss = flat_loss(first.model, loss_fn, first.layout)
-        self._block = compiled(make_block(loss, self._rule, first.layout, many=True))
-        self._evaluation = Evaluation(loss, first.model, feed)
+        self._functions: Functions | None = None
+        self._planned: Plan | None = None
+        self._evaluation = Evaluation(first.model, feed)
+
+    def plan(self) -> Plan:
+        """What `prepare` will do."""
+        if self._planned is None:
+            first = self._starts[0]
+            with self._compiling():
+                self._planned = plan(
+                    first.model,
+                    self._loss_fn,
+                    first.layout,
+                    self._rule,
+                    self._rule.state(first.optimizer, first.layout),
+                    self._data,
+                    order_of_epoch(self._feed, 0).sizes,
+                    self._evaluation.merged_size,
+                    many=True,
+                )
+        return self._planned
 
     def prepare(self) -> None:
         """Compile all that an epoch needs; CannotCompile says why that is not possible."""
+        planned = self.plan()
         with self._compiling():
             nobody: list[Epoch | None] = [None] * len(self._starts)
             begun, order = self._begun(), order_of_epoch(self._feed, 0)
             ones = torch.ones(order.batches, len(self._starts))
+            self._functions = functions = planned.functions()
             self._run(begun, watch_over(nobody, order, begun.weights.clone()), order, ones, stop=0)
-            self._evaluation.prepare(self._starts[0].layout.flat())
+            weights = self._starts[0].layout.flat()
+            self._evaluation.prepare(functions.evaluation, planned.chunk, weights, draws=functions.draws)
 
     def objective(self, number: int) -> CompiledObjective:
         one = self._starts[number]
@@ -129,7 +160,7 @@ class ManyStartsEngine(BlockLoop):
 
     def _begun(self) -> Progress:
         count = len(self._starts)
-        states = [self._rule.state(one.optimizer, one.layout) for one in self._starts]
+        states = [state_of(self._rule, one.optimizer, one.layout, self._buffers(one)) for one in self._starts]
         return Progress(
             batch=torch.tensor(0),
             going=torch.tensor(True),
@@ -147,10 +178,16 @@ class ManyStartsEngine(BlockLoop):
             for one, own in zip(self._starts, factors.unbind(1), strict=True)
         ]
         lr = tuple(torch.stack(of_part, dim=1) for of_part in zip(*each, strict=True))
-        done: tuple[Progress, Tensor] = self._block(begun, watch, *self._data, order.rows, torch.tensor(stop), lr)
-        return done
+        if self._functions is None:
+            raise RuntimeError("prepare() comes before the first epoch")
+        return self._functions.block(begun, watch, *self._data, order.rows, torch.tensor(stop), lr)
 
     def _put(self, done: Progress) -> None:
         for number, one in enumerate(self._starts):
             one.layout.put(done.weights[number])
-            self._rule.put_state(tuple(t[number] for t in done.state), one.optimizer, one.layout)
+            state = tuple(t[number] for t in done.state)
+            put_state(state, self._rule, one.optimizer, one.layout, self._buffers(one))
+
+    def _buffers(self, one: Trained) -> list[Tensor]:
+        """That the steps change."""
+        return [one.model.get_buffer(name) for name in (self._planned.buffers if self._planned else ())]

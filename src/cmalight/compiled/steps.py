@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import SGD, Adadelta, Adagrad, Adam, AdamW, Optimizer
 
 from cmalight.compiled.layout import CannotCompile, Layout
 from cmalight.optim import CMA, IG, CMALight, Controlled
@@ -94,8 +94,37 @@ class MomentumStep(StepRule):
 
 
 @dataclass(frozen=True)
-class AdamStep(StepRule):
-    """Adam and AdamW; the number of the step is one for all parameters."""
+class CountedStep(StepRule):
+    """Of torch's adaptive optimizers, whose state is the number of the step, one for all parameters, and averages."""
+
+    @property
+    @abstractmethod
+    def averages(self) -> tuple[str, ...]:
+        """Their names in `optimizer.state`."""
+
+    def state(self, optimizer: Optimizer, layout: Layout) -> State:
+        """The number of the step, and the averages."""
+        steps = {float(optimizer.state[p]["step"]) if optimizer.state.get(p) else 0.0 for p in layout.params}
+        if len(steps) > 1:
+            raise CannotCompile("its parameters have not taken the same number of steps")
+        number = torch.tensor(steps.pop(), dtype=torch.float64)
+        return (number, *(_gathered(name, optimizer, layout) for name in self.averages))
+
+    def put_state(self, state: State, optimizer: Optimizer, layout: Layout) -> None:
+        """The number of the step, and the averages."""
+        for p in layout.params:
+            own = optimizer.state[p]
+            if "step" not in own:
+                wide = torch.get_default_dtype() is torch.float64
+                own["step"] = torch.zeros((), dtype=torch.float64 if wide else torch.float32)
+            own["step"].copy_(state[0])
+        for name, values in zip(self.averages, state[1:], strict=True):
+            _scatter(name, values, optimizer, layout)
+
+
+@dataclass(frozen=True)
+class AdamStep(CountedStep):
+    """Adam and AdamW."""
 
     betas: tuple[tuple[float, float], ...]
     eps: tuple[float, ...]
@@ -103,27 +132,9 @@ class AdamStep(StepRule):
     decoupled: tuple[bool, ...]
 
     @property
-    def _moments(self) -> tuple[str, ...]:
+    def averages(self) -> tuple[str, ...]:
+        """The moments."""
         return ("exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if any(self.amsgrad) else []))
-
-    def state(self, optimizer: Optimizer, layout: Layout) -> State:
-        """The number of the step, and the moments."""
-        steps = {float(optimizer.state[p]["step"]) if optimizer.state.get(p) else 0.0 for p in layout.params}
-        if len(steps) > 1:
-            raise CannotCompile("its parameters have not taken the same number of steps")
-        number = torch.tensor(steps.pop(), dtype=torch.float64)
-        return (number, *(_gathered(name, optimizer, layout) for name in self._moments))
-
-    def put_state(self, state: State, optimizer: Optimizer, layout: Layout) -> None:
-        """The number of the step, and the moments."""
-        for p in layout.params:
-            own = optimizer.state[p]
-            if "step" not in own:
-                wide = torch.get_default_dtype() is torch.float64
-                own["step"] = torch.zeros((), dtype=torch.float64 if wide else torch.float32)
-            own["step"].copy_(state[0])
-        for name, values in zip(self._moments, state[1:], strict=True):
-            _scatter(name, values, optimizer, layout)
 
     def step(self, group: int, weights: Tensor, gradient: Tensor, state: State, lr: Tensor) -> tuple[Tensor, State]:
         """A step by the moments."""
@@ -142,6 +153,50 @@ class AdamStep(StepRule):
             largest = [torch.maximum(largest[0], square)]
         denominator = (largest[0] if largest else square).sqrt() / root + self.eps[group]
         return weights - step_size * (mean / denominator), (number, mean, square, *largest)
+
+
+@dataclass(frozen=True)
+class AdagradStep(CountedStep):
+    """Adagrad."""
+
+    eps: tuple[float, ...]
+    lr_decays: tuple[float, ...]
+
+    @property
+    def averages(self) -> tuple[str, ...]:
+        """The sum of squares."""
+        return ("sum",)
+
+    def step(self, group: int, weights: Tensor, gradient: Tensor, state: State, lr: Tensor) -> tuple[Tensor, State]:
+        """A step by the sum of squares."""
+        number, squares = state
+        gradient = _decayed(gradient, weights, self.weight_decays[group])
+        squares = squares + gradient * gradient
+        step_size = (lr / (1 + number * self.lr_decays[group])).to(weights.dtype)
+        return weights - step_size * (gradient / (squares.sqrt() + self.eps[group])), (number + 1, squares)
+
+
+@dataclass(frozen=True)
+class AdadeltaStep(CountedStep):
+    """Adadelta."""
+
+    rhos: tuple[float, ...]
+    eps: tuple[float, ...]
+
+    @property
+    def averages(self) -> tuple[str, ...]:
+        """Of the squares of gradients, and of those of steps."""
+        return ("square_avg", "acc_delta")
+
+    def step(self, group: int, weights: Tensor, gradient: Tensor, state: State, lr: Tensor) -> tuple[Tensor, State]:
+        """A step by the ratio of the two averages."""
+        number, squares, moves = state
+        rho, eps = self.rhos[group], self.eps[group]
+        gradient = _decayed(gradient, weights, self.weight_decays[group])
+        squares = rho * squares + (1 - rho) * gradient * gradient
+        move = (moves + eps).sqrt() / (squares + eps).sqrt() * gradient
+        moves = rho * moves + (1 - rho) * move * move
+        return weights - lr.to(weights.dtype) * move, (number + 1, squares, moves)
 
 
 Maker = Callable[[Optimizer], StepRule]
@@ -219,6 +274,28 @@ def _adam(optimizer: Optimizer) -> StepRule:
     )
 
 
+def _adagrad(optimizer: Optimizer) -> StepRule:
+    groups = optimizer.param_groups
+    return AdagradStep(
+        weight_decays=_each(groups, "weight_decay"),
+        penalties=(0.0,) * len(groups),
+        scales_short_batches=False,
+        eps=_each(groups, "eps"),
+        lr_decays=_each(groups, "lr_decay"),
+    )
+
+
+def _adadelta(optimizer: Optimizer) -> StepRule:
+    groups = optimizer.param_groups
+    return AdadeltaStep(
+        weight_decays=_each(groups, "weight_decay"),
+        penalties=(0.0,) * len(groups),
+        scales_short_batches=False,
+        rhos=_each(groups, "rho"),
+        eps=_each(groups, "eps"),
+    )
+
+
 def _controlled(optimizer: Optimizer) -> StepRule:
     if not isinstance(optimizer, Controlled):
         raise TypeError(f"expected a Controlled optimizer, got {type(optimizer).__name__}")
@@ -247,6 +324,8 @@ _MAKERS: dict[type[Optimizer], Maker] = {
     SGD: _sgd,
     Adam: _adam,
     AdamW: _adam,
+    Adagrad: _adagrad,
+    Adadelta: _adadelta,
 }
 
 

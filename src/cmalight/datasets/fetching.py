@@ -118,7 +118,7 @@ def _verify(entry: Entry, file: RemoteFile, path: Path) -> None:
     if found not in file.sha256:
         raise DataError(
             f"{path} has the sha256 {found[:16]}..., but {file.name} of {entry.name} has {file.sha256[0][:16]}...: "
-            f"delete it. {by_hand(file)}"
+            f"delete it, or say that you trust it (`trust`). {by_hand(file)}"
         )
 
 
@@ -170,7 +170,8 @@ class _Transfer:
         finally:
             self._given_up.set()
             if thread.is_alive() and self._response is not None:
-                self._response.raw.shutdown()  # wakes a thread that waits for the next byte
+                with contextlib.suppress(RuntimeError):  # the answer ended at this very moment
+                    self._response.raw.shutdown()  # wakes a thread that waits for the next byte
                 thread.join(TIMEOUT_SECONDS)
         failure, self._failure = self._failure, None
         try:

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from cmalight.errors import check_least, check_share, check_whole
+
 _BLOCK = 65_536
 
 
@@ -23,7 +25,7 @@ def teacher_network(
     The answers have a variance of about one, and `noise` is the standard deviation of what is added to them.
     """
     _check(rows=rows, features=features, hidden=hidden)
-    _check_noise(noise)
+    check_least("noise", noise, 0)
     generator = _seeded(seed)
     inner = torch.randn(features, hidden, generator=generator) / math.sqrt(features)
     bias = torch.randn(hidden, generator=generator)
@@ -44,9 +46,8 @@ def least_squares(
     With independent columns that makes `condition` squared about the condition number of the Hessian.
     """
     _check(rows=rows, features=features)
-    _check_noise(noise)
-    if not 1 <= condition < math.inf:
-        raise ValueError(f"condition must be 1 or more, got {condition}")
+    check_least("noise", noise, 0)
+    check_least("condition", condition, 1)
     generator = _seeded(seed)
     weights = torch.randn(features, 1, generator=generator)
     spread = torch.logspace(0.0, -math.log10(condition), features)
@@ -64,8 +65,7 @@ def logistic(rows: int, features: int, *, noise: float = 0.0, seed: int = 0) -> 
     The labels are int64, 0 or 1, one a row.
     """
     _check(rows=rows, features=features)
-    if not 0 <= noise <= 1:
-        raise ValueError(f"noise is a share of the labels and must lie in [0, 1], got {noise}")
+    check_share("noise", noise)
     generator = _seeded(seed)
     weights = 3.0 * torch.randn(features, generator=generator) / math.sqrt(features)
     x, y = torch.empty(rows, features), torch.empty(rows, dtype=torch.int64)
@@ -85,17 +85,10 @@ def _blocks(rows: int) -> Iterator[slice]:
 
 
 def _seeded(seed: int) -> torch.Generator:
-    if not 0 <= seed < 2**63:
-        raise ValueError(f"seed must be a whole number from 0 on, got {seed}")
+    check_whole("seed", seed, most=2**63 - 1)
     return torch.Generator().manual_seed(seed)
 
 
 def _check(**counts: int) -> None:
     for name, count in counts.items():
-        if count < 1:
-            raise ValueError(f"{name} must be 1 or more, got {count}")
-
-
-def _check_noise(noise: float) -> None:
-    if not 0 <= noise < math.inf:
-        raise ValueError(f"noise is a standard deviation and must be finite and not negative, got {noise}")
+        check_whole(name, count, least=1)

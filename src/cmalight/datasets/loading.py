@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from cmalight.datasets import cache
-from cmalight.datasets.entries.entry import Entry, Raw
+from cmalight.datasets.entries.entry import PART, Entry, Raw
 from cmalight.datasets.fetching import cache_folder, files_folder, locate, obtain
 from cmalight.errors import DataError
 
@@ -60,7 +60,8 @@ def where(entry: Entry) -> str:
 def cached_path(entry: Entry) -> Path:
     """One file per data set; a user's own carry their folder's mark, since two may share a name."""
     mark = f"-{hashlib.sha256(str(entry.folder.resolve()).encode()).hexdigest()[:12]}" if entry.folder else ""
-    return cache_folder() / "parsed" / f"{re.sub(r'[^A-Za-z0-9.-]', '_', entry.name)}{mark}.bin"
+    name = entry.name.partition(PART)[0]  # a part is taken from the whole
+    return cache_folder() / "parsed" / f"{re.sub(r'[^A-Za-z0-9.-]', '_', name)}{mark}.bin"
 
 
 def _recipe(entry: Entry) -> str:
@@ -105,7 +106,10 @@ def _checked(entry: Entry, raw: Raw, files: dict[str, Path] | None = None) -> Ra
     if entry.test_rows and (raw.x_test is None or len(raw.x_test) != entry.test_rows):
         raise DataError(f"{read} lacks its test part of {entry.test_rows} rows")
     if entry.values_sha256 and raw.digest() != entry.values_sha256:
-        raise DataError(f"{read} has the right shape but other values than the published ones: get it again")
+        raise DataError(
+            f"{read} has the right shape but other values than the published ones: get it again, or say that you trust "
+            "it (`trust`)"
+        )
     return raw
 
 

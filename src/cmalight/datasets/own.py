@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-from cmalight.datasets.entries.entry import Entry, RemoteFile, library
+from cmalight.datasets.entries.entry import Entry, RemoteFile
 from cmalight.datasets.table_formats import Delimited
 from cmalight.errors import DataError, unknown_name
+from cmalight.files import read_toml
 
 _KEYS: dict[str, type | tuple[type, ...]] = {
     "name": str,
@@ -31,7 +31,6 @@ _KEYS: dict[str, type | tuple[type, ...]] = {
 }
 _NEEDED = ("file", "target", "task")
 _TASKS = ("regression", "classification")
-_LARGEST_DESCRIPTION = 1 << 20
 
 
 def own_entry(path: Path) -> Entry:
@@ -40,7 +39,9 @@ def own_entry(path: Path) -> Entry:
     file = path.parent / table["file"]
     task = _task(path, table)
     header = table.get("header", True)
-    columns = {key: _columns(path, key, table.get(key, []), header=header) for key in ("one_hot", "drop")}
+    columns: dict[str, Any] = {
+        key: _columns(path, key, table.get(key, []), header=header) for key in ("one_hot", "drop")
+    }
     (target,) = _columns(path, "target", [table["target"]], header=header)
     separator = table.get("separator", ",")
     if len(separator) != 1:
@@ -48,24 +49,19 @@ def own_entry(path: Path) -> Entry:
     try:
         source = Delimited(
             file=file.name,
-            member=table.get("member", ""),
             separator=separator,
             header=header,
             target=target,
-            one_hot=columns["one_hot"],
-            drop=columns["drop"],
-            drop_missing=table.get("drop_missing", False),
             labels=task == "classification",
             quoted=True,
+            **columns,
+            **_given(table, "member", "drop_missing"),
         )
     except ValueError as error:
         raise DataError(f"{path}: {error}") from error
     return Entry(
         name=table.get("name", path.stem),
-        title=table.get("title", ""),
         task=task,
-        rows=table.get("rows"),
-        features=table.get("features"),
         source=source,
         files=(
             RemoteFile(
@@ -74,18 +70,23 @@ def own_entry(path: Path) -> Entry:
                 sha256=(table["sha256"].lower(),) if "sha256" in table else (),
             ),
         ),
-        licence=table.get("licence", ""),
-        citation=table.get("citation", ""),
         encoding="as described in the TOML file",
         folder=file.parent,
+        **_given(table, "title", "rows", "features", "licence", "citation"),
     )
 
 
+def _given(table: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: table[key] for key in keys if key in table}
+
+
 def _table(path: Path) -> dict[str, Any]:
-    content = _parsed(path)
-    table = content.get("dataset")
+    try:
+        table = read_toml(path, error=DataError).get("dataset")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}): give the path of a TOML file") from error
     if not isinstance(table, dict):
-        raise DataError(f"{path} has no [dataset] table: see docs/datasets.md for what goes into it")
+        raise DataError(f"{path} has no [dataset] table: see docs/guides/datasets.md for what goes into it")
     for key, value in table.items():
         if key not in _KEYS:
             raise DataError(f"{path}: {unknown_name('key of [dataset]', key, _KEYS)}")
@@ -98,23 +99,6 @@ def _table(path: Path) -> dict[str, Any]:
     if not Path(table["file"]).name:
         raise DataError(f"{path}: file must name the data file, got {table['file']!r}")
     return table
-
-
-def _parsed(path: Path) -> dict[str, Any]:
-    try:
-        if path.stat().st_size > _LARGEST_DESCRIPTION:
-            raise DataError(f"{path} is too large for the description of a data set: is it the data?")
-        text = path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not text in UTF-8: save it as such") from error
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}): give the path of a TOML file") from error
-    toml = library("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    try:
-        content: dict[str, Any] = toml.loads(text)
-    except (toml.TOMLDecodeError, RecursionError) as error:
-        raise DataError(f"{path} is not TOML ({error})") from error
-    return content
 
 
 def _task(path: Path, table: dict[str, Any]) -> Any:

@@ -21,11 +21,11 @@ from cmalight.datasets.archives import members
 from cmalight.datasets.entries.entry import Meaning, Raw, library
 from cmalight.errors import DataError
 from cmalight.files import refuse_larger
-from cmalight.tables.categories import MOST_CATEGORIES, codes, indicators, ordered
 from cmalight.tables.delimited import read_frame
-from cmalight.tables.table import check_names, no_column, number_name, refuse_uncut
+from cmalight.tables.encoding import MOST_CATEGORIES, codes, indicators, ordered
+from cmalight.tables.table import check_names, number_name, refuse_uncut, unknown_column
 
-Column = str | int
+ColumnName = str | int
 _MISSING = ("", "NA", "?", "<null>")
 _LONGEST_HEADER_LINE = 1 << 20
 _MOST_HEADER_LINES = 100_000
@@ -49,12 +49,12 @@ class Delimited:
     """
 
     file: str
-    target: Column
+    target: ColumnName
     member: str = ""
     separator: str = ","
     header: bool = False
-    one_hot: tuple[Column, ...] = ()
-    drop: tuple[Column, ...] = ()
+    one_hot: tuple[ColumnName, ...] = ()
+    drop: tuple[ColumnName, ...] = ()
     drop_missing: bool = False
     labels: bool = False
     quoted: bool = False
@@ -88,7 +88,7 @@ class Delimited:
         refuse_uncut(path, names, self.separator)
         for column in (self.target, *self.one_hot, *self.drop):
             if names and column not in names:
-                raise DataError(f"{path} {no_column(column, names)}")
+                raise unknown_column(path, column, names)
 
     def _name_the_odd_cell(self, path: Path, how: dict[str, Any]) -> None:
         """Looks again, for a word where a number is needed."""
@@ -104,7 +104,7 @@ class Delimited:
                         "correct it, or name the column in one_hot or drop"
                     )
 
-    def _text(self) -> tuple[Column, ...]:
+    def _text(self) -> tuple[ColumnName, ...]:
         """The columns whose values are names, not numbers; what is dropped may be anything."""
         return self.one_hot + self.drop + ((self.target,) if self.labels else ())
 
@@ -190,8 +190,8 @@ def encoded(
     frame: Any,
     path: Path,
     *,
-    target: Column,
-    one_hot: tuple[Column, ...] = (),
+    target: ColumnName,
+    one_hot: tuple[ColumnName, ...] = (),
     drop_missing: bool = False,
     labels: bool = False,
 ) -> Raw:
@@ -234,7 +234,9 @@ def encoded(
     return Raw(x, y, meaning=_meaning(frame.columns.drop(target), categories, target, classes))
 
 
-def _meaning(columns: Any, categories: Mapping[Column, list[str]], target: Column, classes: list[str]) -> Meaning:
+def _meaning(
+    columns: Any, categories: Mapping[ColumnName, list[str]], target: ColumnName, classes: list[str]
+) -> Meaning:
     """A column without a name, in a file without a header, is called as those of an npz file are."""
     named = [(name if isinstance(name, str) else f"x{place}", name) for place, name in enumerate(columns)]
     described = tuple((shown, tuple(categories.get(name, ()))) for shown, name in named)
@@ -247,7 +249,7 @@ def _frame(
     *,
     separator: str,
     header: bool,
-    text: tuple[Column, ...],
+    text: tuple[ColumnName, ...],
     quoted: bool,
     dtype: str = "float64",
 ) -> Any:
@@ -256,6 +258,8 @@ def _frame(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
+            # Of columns in `text` alone, which come out as strings in every piece of the file.
+            warnings.simplefilter("ignore", pandas.errors.DtypeWarning)
             frame = read_frame(
                 stream,
                 path,

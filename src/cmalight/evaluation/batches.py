@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
+
+from cmalight.errors import check_choice, check_whole
 
 Order = Literal["fixed", "reshuffle"]
 
@@ -22,6 +24,16 @@ class TensorBatches:
         batch_size: the last batch may be shorter.
         order: "fixed" (Incremental Gradient), or "reshuffle" for a new permutation each epoch (Random Reshuffling).
         seed: with the number of the epoch it determines the permutation, and nothing else does.
+
+    Raises:
+        ValueError: if the tensors are empty or of unequal length, or an argument is not one of those above.
+
+    Example:
+        >>> import torch
+        >>> from cmalight import TensorBatches
+        >>> batches = TensorBatches(torch.arange(5), torch.arange(5) ** 2, batch_size=2, order="fixed")
+        >>> [(x.tolist(), y.tolist()) for x, y in batches]
+        [([0, 1], [0, 1]), ([2, 3], [4, 9]), ([4], [16])]
     """
 
     def __init__(self, *tensors: Tensor, batch_size: int = 128, order: Order = "reshuffle", seed: int = 0) -> None:
@@ -31,10 +43,8 @@ class TensorBatches:
             )
         if len(tensors[0]) == 0:
             raise ValueError("TensorBatches needs at least one sample, but the tensors are empty")
-        if not isinstance(batch_size, int) or batch_size < 1:
-            raise ValueError(f"Invalid batch_size value: {batch_size!r}; expected a whole number >= 1")
-        if order not in ("fixed", "reshuffle"):
-            raise ValueError(f"Invalid order value: {order!r}; expected 'fixed' or 'reshuffle'")
+        check_whole("batch_size", batch_size, least=1)
+        check_choice("order", order, get_args(Order))
         self.tensors = tensors
         self.batch_size = int(batch_size)
         self.order = order

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
+from torch.utils.data import IterableDataset
 
 from cmalight.evaluation.batches import TensorBatches
 
@@ -21,6 +22,16 @@ def batch_size(batch: Any) -> float | None:
     if isinstance(batch, list | tuple):
         return next((size for part in batch if (size := batch_size(part)) is not None), None)
     return None
+
+
+def length_of(loader: Any) -> int | None:
+    """The batches of one pass; None where that is not known, or a guess, as for an IterableDataset."""
+    if isinstance(getattr(loader, "dataset", None), IterableDataset):
+        return None
+    try:
+        return len(loader) or None
+    except TypeError:
+        return None
 
 
 def sample_count(loss_fn: Any, target: Any) -> float | None:

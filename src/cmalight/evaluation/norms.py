@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
+from torch._C._nn import flatten_dense_tensors
 
-from cmalight.parallel.shards import local, sum_over_shards
+from cmalight.parallel.shards import are_whole, local, sum_over_shards
 
 # A difference of two tensors is formed piece by piece, so that its memory stays below this many elements.
 PIECE = 1 << 18
@@ -25,10 +26,14 @@ def accumulation_dtype(device: torch.device) -> torch.dtype:
 @torch.no_grad()
 def sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
     """Σ ‖t‖² as a 0-dim tensor on the device of the first tensor; waits for nothing, but for the holders of shards."""
+    if are_whole(tensors):
+        return _sum_of_squares(tensors)
     return sum_over_shards(tensors, lambda own: _sum_of_squares([local(tensors[i]) for i in own]))
 
 
 def _sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
+    if (flat := _in_one(tensors)) is not None:
+        return _squared(flat)
     device, dtype = tensors[0].device, tensors[0].dtype
     short: list[Tensor] = []
     norms: list[Tensor] = []
@@ -49,6 +54,23 @@ def _sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
     return torch.dot(stacked, stacked)
 
 
+def _squared(flat: Tensor) -> Tensor:
+    wide = flat.to(accumulation_dtype(flat.device))
+    return torch.dot(wide, wide)
+
+
+def _in_one(tensors: Sequence[Tensor], at_most: int = _LONG) -> Tensor | None:
+    """Few numbers in one tensor, not to be changed: an operation on it takes a fraction of one on each of them."""
+    if not tensors or (dtype := tensors[0].dtype) not in (torch.float32, torch.float64):
+        return None
+    device, elements = tensors[0].device, 0
+    for t in tensors:
+        elements += t.numel()
+        if elements > at_most or t.dtype is not dtype or t.device != device or t.layout is not torch.strided:
+            return None
+    return flatten_dense_tensors(list(tensors))
+
+
 def _norm_by_rows(tensor: Tensor) -> Tensor:
     """A norm in double precision would first make a double copy of the tensor; rows are exact enough in single."""
     flat = tensor.view(-1)
@@ -63,6 +85,8 @@ def _norm_by_rows(tensor: Tensor) -> Tensor:
 @torch.no_grad()
 def distance(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
     """‖left − right‖ over all tensors together."""
+    if are_whole(left) and (a := _in_one(left)) is not None and (b := _in_one(right)) is not None:
+        return math.sqrt(_squared(a - b).item())
 
     def over(own: Sequence[int]) -> Tensor:
         squares = [
@@ -104,11 +128,18 @@ def _wide(tensor: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def all_finite(tensors: Iterable[Tensor]) -> bool:
+def all_finite(tensors: Sequence[Tensor]) -> bool:
     """Whether every number in what this rank holds of them is: one pass, and one wait."""
+    if are_whole(tensors) and (flat := _in_one(tensors, PIECE)) is not None and math.isfinite(flat.sum().item()):
+        return True  # a finite sum has finite terms
     parts = [local(t) for t in tensors if t.is_floating_point() or t.is_complex()]
     parts = [t.coalesce().values() if t.is_sparse else t for t in parts]
-    if not (parts := [torch.view_as_real(t) if t.is_complex() else t for t in parts if t.numel()]):
-        return True
-    largest = [norm.to(parts[0].device, torch.float32) for norm in torch._foreach_norm(parts, math.inf)]
-    return bool(torch.isfinite(torch.stack(largest)).all())
+    parts = [torch.view_as_real(t) if t.is_complex() else t for t in parts if t.numel()]
+    small: dict[torch.device, list[Tensor]] = {}
+    for t in parts:
+        if t.numel() <= _LONG:
+            small.setdefault(t.device, []).append(t.reshape(-1))
+    # Many small tensors are looked at in one go; and a norm would take twenty times as long as the extremes.
+    looked_at = [torch.cat(tensors) for tensors in small.values()] + [t for t in parts if t.numel() > _LONG]
+    extremes = [value.to(accumulation_dtype(t.device)) for t in looked_at for value in torch.aminmax(t)]
+    return not extremes or bool(torch.isfinite(torch.stack([e.to(extremes[0].device) for e in extremes])).all())

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from cmalight.errors import check_choice
 from cmalight.evaluation.counting import sample_count
-from cmalight.evaluation.merging import is_pair_of_tensors, looks_across_the_batch, merged
+from cmalight.evaluation.larger_batches import is_pair_of_tensors, looks_across_the_batch, merged
 from cmalight.evaluation.norms import accumulation_dtype
-from cmalight.evaluation.randomness import Source
+from cmalight.evaluation.randomness import RandomSource, draws_nothing
+from cmalight.evaluation.rank_parts import in_lockstep, own_part, refuse_if_failed
 from cmalight.evaluation.sample import Sample, chosen_batches, seed_all
 from cmalight.evaluation.shapes import refuse_broadcast
-from cmalight.evaluation.sharing import in_lockstep, own_part, refuse_if_failed
 from cmalight.evaluation.undisturbed import undisturbed
 from cmalight.parallel.ranks import ALONE, ranks_of, unwrapped
 from cmalight.parallel.shards import communicates, reshard
@@ -46,6 +47,19 @@ class Objective:
             `cmalight.parallel.ranks.ranks_of` finds.
         whole: every rank's loader gives all the data in the same order, so that each evaluates a part of it; without
             this, a loader that has no DistributedSampler is taken for the rank's own part.
+
+    Raises:
+        ValueError: if an argument cannot be used, such as a loader that can be iterated only once.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from cmalight import Objective
+        >>> x = torch.ones(100, 2)
+        >>> model = nn.Linear(2, 1)
+        >>> objective = Objective(model, nn.MSELoss(), [(x[:60], model(x[:60]) + 1), (x[60:], model(x[60:]) + 1)])
+        >>> round(objective(), 6)  # over all 100 samples, each counted once
+        1.0
     """
 
     def __init__(
@@ -60,8 +74,7 @@ class Objective:
         process_group: Any = None,
         whole: bool = False,
     ) -> None:
-        if mode not in ("train", "eval"):
-            raise ValueError(f"Invalid mode value: {mode!r}; expected 'train' or 'eval'")
+        check_choice("mode", mode, ("train", "eval"))
         if not isinstance(model, nn.Module):
             raise ValueError(f"Objective needs a torch.nn.Module as its model, but got {model!r}")
         if not isinstance(loader, Iterable):
@@ -127,21 +140,23 @@ class Objective:
     def mean_over(self, batches: Iterable[Any]) -> float:
         """The mean loss per sample of these batches, over all ranks, with the same random numbers every time."""
 
-        def mean(generators: tuple[Source, ...]) -> float:
+        def mean(generators: tuple[RandomSource, ...]) -> float:
             seed_all(generators)
             return self._mean_loss(iter(batches))[0]
 
-        return self._without_a_trace(mean)
+        functions = [function for function in (self.loss_fn, self._forward) if function is not None]
+        return self._without_a_trace(mean, may_draw=not draws_nothing(self.model, *functions))
 
-    def _without_a_trace(self, mean: Callable[[tuple[Source, ...]], float]) -> float:
+    def _without_a_trace(self, mean: Callable[[tuple[RandomSource, ...]], float], *, may_draw: bool = True) -> float:
+        functions = self.loss_fn, self._forward
         try:
-            with undisturbed(self.model, self._part, (self.loss_fn, self._forward)) as generators:
+            with undisturbed(self.model, self._part, functions, may_draw=may_draw) as generators:
                 self._set_mode()
                 return mean(generators)
         finally:
             reshard(self.model)
 
-    def _pass(self, _generators: tuple[Source, ...]) -> float:
+    def _pass(self, _generators: tuple[RandomSource, ...]) -> float:
         mean, self.samples = self._mean_loss(self._batches())
         return mean
 

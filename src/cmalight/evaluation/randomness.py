@@ -20,7 +20,7 @@ _LIMITS = {"pos": 625, "buffer_pos": 5, "has_gauss": 2, "has_uint32": 2, "uinteg
 
 
 @dataclass(frozen=True)
-class Source:
+class RandomSource:
     """A random number generator.
 
     Attributes:
@@ -47,11 +47,11 @@ class Randomness:
         uncovered: where there is something that cannot, and what it is.
     """
 
-    sources: tuple[Source, ...]
+    sources: tuple[RandomSource, ...]
     uncovered: tuple[str, ...]
 
 
-def sources(model: nn.Module | None, loader: object, loss_fn: object = None) -> tuple[Source, ...]:
+def sources(model: nn.Module | None, loader: object, loss_fn: object = None) -> tuple[RandomSource, ...]:
     """What a pass over a loader may draw from: the sources of `randomness_of`."""
     return randomness_of(model, loader=loader, loss_fn=loss_fn).sources
 
@@ -67,7 +67,7 @@ def randomness_of(model: nn.Module | None, **others: object) -> Randomness:
     Returns:
         The generators of torch, Python, NumPy and the model's devices, and those that can be reached from the objects.
     """
-    own: list[Source] = []
+    own: list[RandomSource] = []
     uncovered: list[str] = []
     known = _global_generators()
     for path, thing in reachable({"model": model, **others}):
@@ -78,13 +78,46 @@ def randomness_of(model: nn.Module | None, **others: object) -> Randomness:
             known.add(id(found[0]))
             own.append(found[1])
     shared = [
-        Source("torch", torch.get_rng_state, torch.set_rng_state, torch.manual_seed),
+        # Not torch.manual_seed: it seeds the generators of all devices, and is slow where there are none.
+        RandomSource("torch", torch.get_rng_state, torch.set_rng_state, torch.default_generator.manual_seed),
         *(_of_device(d) for d in _devices_of(model)),
-        Source("python", random.getstate, random.setstate, random.seed),
+        RandomSource("python", random.getstate, random.setstate, random.seed),
     ]
     if (numpy := sys.modules.get("numpy")) is not None:
         shared.append(_of_legacy_numpy("numpy", numpy.random))
     return Randomness((*shared, *own), tuple(uncovered))
+
+
+# Modules of torch's that draw no random numbers in a forward pass: most networks have no others.
+_STILL = frozenset(
+    kind
+    for kind in (*vars(nn.modules.activation).values(), *vars(nn.modules.loss).values())
+    if isinstance(kind, type) and issubclass(kind, nn.Module)
+) - {nn.Module, nn.RReLU, nn.MultiheadAttention, nn.TripletMarginWithDistanceLoss} | {
+    nn.Linear,
+    nn.Flatten,
+    nn.Identity,
+}
+
+
+def draws_nothing(model: nn.Module, *functions: object) -> bool:
+    """Whether it is certain that a forward pass of the model, and calling the functions, draws no random numbers."""
+    if nn.modules.module._global_forward_hooks or nn.modules.module._global_forward_pre_hooks:
+        return False
+    return all(map(_is_plain, (*model.modules(), *functions)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_still(kind: Any) -> bool:
+    """One of these, or what only calls its parts, one after the other."""
+    if not issubclass(kind, nn.Sequential):
+        return kind in _STILL
+    return all(getattr(kind, name) is getattr(nn.Sequential, name) for name in ("forward", "__call__", "__iter__"))
+
+
+def _is_plain(module: Any) -> bool:
+    kind: Any = type(module)
+    return _is_still(kind) and not (module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
 
 
 def _devices_of(model: nn.Module | None) -> list[torch.device]:
@@ -93,10 +126,10 @@ def _devices_of(model: nn.Module | None) -> list[torch.device]:
     return sorted(devices, key=str)
 
 
-def _of_device(device: torch.device) -> Source:  # pragma: no cover - needs an accelerator
+def _of_device(device: torch.device) -> RandomSource:  # pragma: no cover - needs an accelerator
     module = torch.get_device_module(device)
     where = () if device.type == "mps" else (device,)
-    return Source(
+    return RandomSource(
         str(device),
         lambda: module.get_rng_state(*where),
         lambda state: module.set_rng_state(state, *where),
@@ -112,12 +145,12 @@ def _global_generators() -> set[int]:
     return {id(generator) for generator in generators}
 
 
-def _source_or_none(path: str, thing: Any) -> tuple[object, Source] | None:
+def _source_or_none(path: str, thing: Any) -> tuple[object, RandomSource] | None:
     """With the object that holds the state: two of NumPy's generators may share one."""
     if isinstance(thing, torch.Generator):
-        return thing, Source(path, thing.get_state, thing.set_state, thing.manual_seed)
+        return thing, RandomSource(path, thing.get_state, thing.set_state, thing.manual_seed)
     if isinstance(thing, random.Random):
-        return thing, Source(path, thing.getstate, thing.setstate, thing.seed)
+        return thing, RandomSource(path, thing.getstate, thing.setstate, thing.seed)
     numpy: Any = sys.modules.get("numpy")
     if numpy is None:
         return None
@@ -129,7 +162,7 @@ def _source_or_none(path: str, thing: Any) -> tuple[object, Source] | None:
     return None
 
 
-def _of_bits(name: str, bits: Any) -> Source:
+def _of_bits(name: str, bits: Any) -> RandomSource:
     def get() -> Any:
         return _plain(bits.state)
 
@@ -139,10 +172,10 @@ def _of_bits(name: str, bits: Any) -> Source:
     def seed(number: int) -> None:
         bits.state = type(bits)(number).state
 
-    return Source(name, get, put, seed, lambda state: _check(state, get()))
+    return RandomSource(name, get, put, seed, lambda state: _check(state, get()))
 
 
-def _of_legacy_numpy(name: str, generator: Any) -> Source:
+def _of_legacy_numpy(name: str, generator: Any) -> RandomSource:
     def get() -> Any:
         return _plain(generator.get_state(legacy=False))
 
@@ -153,7 +186,7 @@ def _of_legacy_numpy(name: str, generator: Any) -> Source:
         with contextlib.suppress(TypeError):  # on another bit generator than its own it has no seed
             generator.seed(number % (1 << 32))
 
-    return Source(name, get, put, seed, lambda state: _check(state, get()))
+    return RandomSource(name, get, put, seed, lambda state: _check(state, get()))
 
 
 def _plain(state: Any) -> Any:

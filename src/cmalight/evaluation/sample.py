@@ -9,14 +9,14 @@ from typing import Any, Protocol
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
-from cmalight.evaluation.randomness import Source
-from cmalight.evaluation.sharing import sizes_of
+from cmalight.evaluation.randomness import RandomSource
+from cmalight.evaluation.rank_parts import sizes_of
 
 # All of the data where it is not more than this and small batches can be made into large ones.
 WHOLE = 2048
 # Else this many rows where they can be evaluated in large batches, and this share of an epoch's where not, from two to
 # four batches: so a forward pass over them costs some 2 % of the steps of a window of a hundred batches.
-_MERGED_ROWS = 1024
+_MERGED_ROWS = 512
 # Rows times weights that are evaluated in no time, so that large batches are worth it: for larger models they are not.
 _CHEAP = 1 << 26
 _SHARE = 0.06
@@ -62,11 +62,9 @@ def chosen_batches(loader: Iterable[Any], *, may_merge: bool, weights: int = 1) 
     if sizes is None:
         return _first(loader, _MOST_BATCHES), False
     rows = int(sum(sizes))
-    cheap = _CHEAP // max(1, weights) if may_merge else 0
-    if rows <= min(WHOLE, cheap):
+    wanted = rows_wanted(sizes, may_merge=may_merge, weights=weights)
+    if wanted is None:
         return list(loader), True
-    batches = max(_FEWEST_BATCHES, min(_MOST_BATCHES, round(_SHARE * len(sizes))))
-    wanted = min(rows, max(min(_MERGED_ROWS, cheap), int(batches * sizes[0])))
     if hasattr(loader, "for_evaluation"):  # TensorBatches
         in_memory: Any = loader
         return _rows_of(in_memory.tensors, _drawn(rows, wanted), in_memory.batch_size), wanted == rows
@@ -78,7 +76,17 @@ def chosen_batches(loader: Iterable[Any], *, may_merge: bool, weights: int = 1) 
     return _first(loader, max(1, round(len(sizes) * wanted / rows))), False
 
 
-def seed_all(generators: Iterable[Source]) -> None:
+def rows_wanted(sizes: Sequence[float], *, may_merge: bool, weights: int) -> int | None:
+    """How many rows a sample has of batches of these sizes; None for all there are, in their own order."""
+    rows = int(sum(sizes))
+    cheap = _CHEAP // max(1, weights) if may_merge else 0
+    if rows <= min(WHOLE, cheap):
+        return None
+    batches = max(_FEWEST_BATCHES, min(_MOST_BATCHES, round(_SHARE * len(sizes))))
+    return min(rows, max(min(_MERGED_ROWS, cheap), int(batches * sizes[0])))
+
+
+def seed_all(generators: Iterable[RandomSource]) -> None:
     """So that dropout masks, and whatever else is drawn, are the same in every evaluation of a sample."""
     for source in generators:
         source.seed(_SEED)
@@ -91,8 +99,7 @@ def _first(loader: Iterable[Any], count: int) -> list[Any]:
 
 def _drawn(population: int, count: int) -> list[int]:
     generator = torch.Generator().manual_seed(_SEED)
-    drawn: list[int] = torch.randperm(population, generator=generator)[:count].sort().values.tolist()
-    return drawn
+    return torch.randperm(population, generator=generator)[:count].sort().values.tolist()
 
 
 def _rows_of(tensors: Sequence[torch.Tensor], rows: list[int], size: int) -> list[Any]:

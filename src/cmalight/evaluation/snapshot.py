@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,20 +49,24 @@ class Snapshot:
     def __init__(self, params: Sequence[Tensor], model: nn.Module | None) -> None:
         self._params = list(params)
         self._covered = set(map(id, self._params))
+        self._frozen: list[Tensor] | None = None  # in the groups, and not covered
+        self._groups = 0
         self._model = model
         self._start = self._copy()
         self._tentative: _Point | None = None
 
-    def cover(self, groups: Iterable[dict[str, Any]]) -> None:
+    def cover(self, groups: Sequence[dict[str, Any]]) -> None:
         """Before a step: parameters that are trained only since now are remembered, too."""
-        for group in groups:
-            for p in group["params"]:
-                if p.requires_grad and id(p) not in self._covered:
-                    self._covered.add(id(p))
-                    self._params.append(p)
-                    self._start.weights.append(local(p).detach().clone())
-                    if self._tentative is not None:
-                        self._tentative.weights.append(local(p).detach().clone())
+        if self._frozen is None or len(groups) != self._groups:
+            self._frozen = [p for group in groups for p in group["params"] if id(p) not in self._covered]
+            self._groups = len(groups)
+        if self._frozen and (thawed := [p for p in self._frozen if p.requires_grad]):
+            self._frozen = [p for p in self._frozen if not p.requires_grad]
+            self._covered.update(map(id, thawed))
+            self._params += thawed
+            for point in (self._start, self._tentative):
+                if point is not None:
+                    point.weights.extend(local(p).detach().clone() for p in thawed)
 
     def displacement_norm(self) -> float:
         """‖w − w^k‖ of the weights as they are now."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cmalight.evaluation.counting import batch_size
 from cmalight.optim import Epoch, EpochReport
-from cmalight.optim.budget import Budget
+from cmalight.optim.control.budget import Budget
 from cmalight.optim.host import EpochOptimizer
 
 if TYPE_CHECKING:
@@ -48,6 +48,31 @@ class WatchdogCallback(Callback):
         forward: `forward(module, batch)` gives the mean loss of a batch and the number of samples behind it.
         count: the number of samples behind the loss of a batch; by default the length of its first tensor.
         prefix: of the names under which figures are logged.
+
+    Raises:
+        ValueError: if both `objective` and `forward` are given.
+
+    Example:
+        >>> import torch
+        >>> from lightning.pytorch import LightningModule, Trainer
+        >>> from cmalight import Controlled, TensorBatches
+        >>> from cmalight.integrations.lightning import WatchdogCallback
+        >>> _ = torch.manual_seed(0)
+        >>> class Regression(LightningModule):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.net = torch.nn.Linear(8, 1)
+        ...     def training_step(self, batch):
+        ...         return torch.nn.functional.mse_loss(self.net(batch[0]), batch[1])
+        ...     def configure_optimizers(self):
+        ...         return Controlled(torch.optim.Adam(self.parameters(), lr=7e-3, eps=1e-15))
+        >>> x = torch.rand(1000, 8)
+        >>> watchdog = WatchdogCallback()  # also tells Controlled how long the run is
+        >>> trainer = Trainer(callbacks=[watchdog], max_epochs=2, accelerator="cpu", logger=False,
+        ...     enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+        >>> trainer.fit(Regression(), TensorBatches(x, x.sum(1, keepdim=True), batch_size=50))
+        >>> watchdog.report.outcome.name
+        'KEPT'
     """
 
     def __init__(
@@ -158,16 +183,8 @@ class WatchdogCallback(Callback):
 
     def _log(self, trainer: Trainer, report: EpochReport) -> None:
         """At once, not at the end of the epoch, so that what is monitored after validation is there."""
-        figures = {
-            "f_tilde": report.f_tilde,
-            "phi": report.phi,
-            "lr": report.lr,
-            "next_lr": report.next_lr,
-            "alpha": report.alpha,
-            "direction_norm": report.direction_norm,
-            "evaluations": report.evaluations,
-            "line": report.outcome.line,
-        }
+        figures = {name: value for name, value in vars(report).items() if name != "outcome"}
+        figures["line"] = report.outcome.line
         named = {f"{self._prefix}{name}": float(value) for name, value in figures.items()}
         trainer.callback_metrics.update({name: torch.tensor(value) for name, value in named.items()})
         for log in trainer.loggers:
@@ -233,8 +250,9 @@ def _watched_optimizer(trainer: Trainer) -> EpochOptimizer:
     if len(optimizers) != 1 or not isinstance(optimizers[0], EpochOptimizer):
         given = ", ".join(type(optimizer).__name__ for optimizer in optimizers) or "none"
         raise ValueError(
-            f"WatchdogCallback watches the one optimizer that configure_optimizers returns, one of ours, "
-            f"but got {given}; with several optimizers use `with optimizer.epoch(objective)` in the module's own hooks"
+            "WatchdogCallback watches the one optimizer that configure_optimizers returns (CMALight, CMA, IG or "
+            f"Controlled), but got {given}; with several optimizers use `with optimizer.epoch(objective)` in the "
+            "module's own hooks"
         )
     return optimizers[0]
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from cmalight.evaluation.objective import Objective, private_iteration
-from cmalight.evaluation.randomness import Source
+from cmalight.evaluation.randomness import RandomSource
 
 ModuleForward = Callable[[Any, Any], tuple[Tensor, Any]]
 Count = Callable[[Any], float]
@@ -36,10 +36,10 @@ class TrainingObjective(Objective):
         self._numbers = itertools.count()
         super().__init__(module, None, _training_loader(trainer), forward=self._forward_batch)
 
-    def _without_a_trace(self, mean: Callable[[tuple[Source, ...]], float]) -> float:
+    def _without_a_trace(self, mean: Callable[[tuple[RandomSource, ...]], float], *, may_draw: bool = True) -> float:
         self._numbers = itertools.count()
         with _silenced(self.model):
-            return super()._without_a_trace(mean)
+            return super()._without_a_trace(mean, may_draw=may_draw)
 
     def _forward_batch(self, module: Any, batch: Any) -> tuple[Tensor, Any]:
         batch = self._prepared(batch)

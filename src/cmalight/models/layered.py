@@ -9,7 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from cmalight.models.spec import NetworkSpec, check_choice, check_flag, check_whole
+from cmalight.errors import check_choice, check_flag, check_whole
+from cmalight.models.spec import NetworkSpec
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "sigmoid": nn.Sigmoid,
@@ -70,16 +71,13 @@ class LayeredSpec(NetworkSpec):
     constant_input: bool = False
 
     def _check(self) -> None:
-        check_whole("layers", self.layers, at_most=MAX_LAYERS)
-        check_whole("width", self.width, at_most=MAX_WIDTH)
-        check_whole("features", self.features, at_most=MAX_FEATURES)
-        check_whole("outputs", self.outputs, at_most=MAX_WIDTH)
+        check_whole("layers", self.layers, least=1, most=MAX_LAYERS)
+        check_whole("width", self.width, least=1, most=MAX_WIDTH)
+        check_whole("features", self.features, least=1, most=MAX_FEATURES)
+        check_whole("outputs", self.outputs, least=1, most=MAX_WIDTH)
         check_flag("bias", self.bias)
         check_choice("activation", self.activation, ACTIVATIONS)
         check_flag("constant_input", self.constant_input)
-
-    def build(self) -> FullyConnected:
-        return self._layers()
 
     def _layers(self) -> FullyConnected:
         network = FullyConnected()
@@ -107,7 +105,7 @@ def layered(
 ) -> FullyConnected:
     """The network of a size such as "3x20": 3 hidden layers of 20 neurons."""
     layers, width = parse_size(size)
-    return LayeredSpec(layers, width, features, outputs, bias, activation, constant_input).build()
+    return LayeredSpec(layers, width, features, outputs, bias, activation, constant_input)._layers()
 
 
 def parse_size(size: str) -> tuple[int, int]:

@@ -9,10 +9,9 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cmalight.models.spec import NetworkSpec, check_choice, check_whole
+from cmalight.errors import check_choice, check_whole
+from cmalight.models.spec import NetworkSpec
 
-_STEM = 64
-_STAGE_WIDTHS = (64, 128, 256, 512)
 _WIDENING = 4  # of a bottleneck: what leaves it is this many times wider than its 3x3 convolution
 
 
@@ -77,11 +76,13 @@ class ResNetSpec(NetworkSpec):
     depth: int
     classes: int = 10
     channels: int = 3
+    width: int = 64
 
     def _check(self) -> None:
         check_choice("depth", self.depth, RESNET_DEPTHS)
-        check_whole("classes", self.classes, at_most=100_000)
-        check_whole("channels", self.channels, at_most=1_000)
+        check_whole("classes", self.classes, least=1, most=100_000)
+        check_whole("channels", self.channels, least=1, most=1_000)
+        check_whole("width", self.width, least=1, most=10_000)
 
     def build(self) -> ResNet:
         network = self._layers()
@@ -98,11 +99,12 @@ class ResNet(nn.Module):
     def __init__(self, spec: ResNetSpec) -> None:
         super().__init__()
         self.spec = spec
-        self.stem = nn.Sequential(_convolution(spec.channels, _STEM, kernel=3), nn.ReLU(inplace=True))
+        self.stem = nn.Sequential(_convolution(spec.channels, spec.width, kernel=3), nn.ReLU(inplace=True))
         self.stages = nn.Sequential()
         block, repeats = _PLANS[spec.depth]
-        inputs = _STEM
-        for stage, (width, count) in enumerate(zip(_STAGE_WIDTHS, repeats, strict=True)):
+        inputs = spec.width
+        for stage, count in enumerate(repeats):
+            width = spec.width << stage
             for position in range(count):
                 halves = stage > 0 and position == 0
                 residual, inputs = block(inputs, width, 2 if halves else 1)
@@ -120,6 +122,16 @@ def _initialise(module: nn.Module) -> None:
         nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
-def resnet(depth: int, *, classes: int = 10, channels: int = 3) -> ResNet:
-    """ResNet-18, -34, -50, -101 or -152."""
-    return ResNetSpec(depth, classes, channels).build()
+def resnet(depth: int, *, classes: int = 10, channels: int = 3, width: int = 64) -> ResNet:
+    """ResNet-18, -34, -50, -101 or -152.
+
+    Args:
+        depth: its layers.
+        classes: how many logits it gives.
+        channels: of the images.
+        width: of the first stage, which the others double; 64 for the networks of that name.
+
+    Returns:
+        A network of random weights.
+    """
+    return ResNetSpec(depth, classes, channels, width).build()

@@ -1,15 +1,17 @@
-"""A network described by plain numbers and words: what a model file holds in place of code."""
+"""Networks described by plain numbers and words, so that a model file needs no code and no pickle."""
 
 from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
+
+from cmalight.errors import check_choice
 
 # A file may ask for no more than this: 4 GB of float32 before the first gradient.
 MAX_PARAMETERS = 1_000_000_000
@@ -20,6 +22,10 @@ class NetworkSpec(ABC):
     """Checked when it is made, so that every spec can be built, wherever its values came from."""
 
     kind: ClassVar[str]
+    kinds: ClassVar[dict[str, type[NetworkSpec]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        NetworkSpec.kinds[cls.kind] = cls
 
     def __post_init__(self) -> None:
         self._check()
@@ -35,9 +41,9 @@ class NetworkSpec(ABC):
     def _layers(self) -> nn.Module:
         """The network with torch's own initial values, which carries this spec as `.spec`."""
 
-    @abstractmethod
     def build(self) -> nn.Module:
         """The freshly initialised network."""
+        return self._layers()
 
     @property
     def parameters(self) -> int:
@@ -49,16 +55,39 @@ class NetworkSpec(ABC):
         return {"kind": self.kind, **dataclasses.asdict(self)}
 
 
-def check_whole(name: str, value: object, *, at_most: int) -> None:
-    if not (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= at_most):
-        raise ValueError(f"Invalid {name} value: {value!r}; expected a whole number from 1 to {at_most}")
+def network_to_dict(network: nn.Module) -> dict[str, Any]:
+    """The description that `network_from_dict` takes: numbers, words and flags, no weights."""
+    spec = getattr(network, "spec", None)
+    if not isinstance(spec, NetworkSpec):
+        raise ValueError(
+            f"{type(network).__name__} has no description to write down; expected a network built by cmalight.models"
+        )
+    return spec.to_dict()
 
 
-def check_flag(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise ValueError(f"Invalid {name} value: {value!r}; expected True or False")
+def network_from_dict(plain: Mapping[str, Any]) -> nn.Module:
+    """The freshly initialised network of a description; load its weights with `load_state_dict`."""
+    return spec_from_dict(plain).build()
 
 
-def check_choice(name: str, value: object, choices: Collection[str | int]) -> None:
-    if not (isinstance(value, str | int) and not isinstance(value, bool) and value in choices):
-        raise ValueError(f"Invalid {name} value: {value!r}; expected one of {', '.join(map(str, choices))}")
+def spec_from_dict(plain: Mapping[str, Any]) -> NetworkSpec:
+    if not isinstance(plain, Mapping):
+        raise ValueError(f"Invalid network description: {plain!r}; expected a dict with a 'kind'")
+    values = dict(plain)
+    kind = values.pop("kind", None)
+    check_choice("network kind", kind, NetworkSpec.kinds)
+    spec = NetworkSpec.kinds[kind]
+    _check_names(spec, values)
+    return spec(**values)
+
+
+def _check_names(spec: type[NetworkSpec], values: Mapping[str, Any]) -> None:
+    fields = dataclasses.fields(spec)
+    known = [field.name for field in fields]
+    missing = [f.name for f in fields if f.default is dataclasses.MISSING and f.name not in values]
+    unknown = [str(name) for name in values if name not in known]
+    if missing or unknown:
+        wrong = "; ".join(
+            f"{what} {', '.join(names)}" for what, names in (("missing", missing), ("unknown", unknown)) if names
+        )
+        raise ValueError(f"Invalid {spec.kind} network: {wrong}; its fields are {', '.join(known)}")

@@ -6,10 +6,9 @@ from typing import ClassVar
 
 from torch.optim.optimizer import ParamsT
 
-from cmalight.optim.arguments import check_lr, check_not_negative, checked_constants
+from cmalight.optim.control.arguments import checked_constants, of_the_listing
 from cmalight.optim.host import EpochOptimizer
 from cmalight.rules.baselines import MonotoneRule
-from cmalight.rules.paper import Constants
 
 
 class CMA(EpochOptimizer):
@@ -51,10 +50,8 @@ class CMA(EpochOptimizer):
         fused: bool | None = None,
         maximize: bool = False,
     ) -> None:
-        check_lr(lr)
-        check_not_negative("weight_decay", weight_decay)
         defaults = {
-            "lr": float(lr),
+            "lr": lr,
             "weight_decay": weight_decay,
             "foreach": foreach,
             "fused": fused,
@@ -64,9 +61,4 @@ class CMA(EpochOptimizer):
 
     def rule(self) -> MonotoneRule:
         """By the true objective."""
-        settings = self.param_groups[0]
-        return MonotoneRule(
-            Constants(settings["theta"], settings["tau"], settings["gamma"]),
-            delta=settings["delta"],
-            max_extrapolations=settings["max_extrapolations"],
-        )
+        return MonotoneRule(**of_the_listing(self.param_groups[0]))

@@ -6,9 +6,10 @@ from typing import ClassVar, Literal
 
 from torch.optim.optimizer import ParamsT
 
-from cmalight.optim.arguments import check_choice, check_lr, check_not_negative, checked_constants
+from cmalight.errors import check_choice
+from cmalight.optim.control.arguments import checked_constants, of_the_listing
 from cmalight.optim.host import EpochOptimizer
-from cmalight.rules.paper import Constants, PaperRule
+from cmalight.rules.paper import PaperRule
 
 
 class CMALight(EpochOptimizer):
@@ -23,12 +24,12 @@ class CMALight(EpochOptimizer):
             else ‖d‖ ≤ τ lr                  lr ← θ lr
             else                             line search along d; keep its point, or undo the epoch and lr ← θ lr
 
-    The whole listing, with the line numbers that `EpochReport.outcome` names, is in docs/algorithm.md.
+    The whole listing, with the line numbers that `EpochReport.outcome` names, is in docs/understand/algorithm.md.
 
     What `line_search="light"`, the method as published, does not promise: f at the end of an epoch of several batches
     may lie far above f(w⁰), because no loss is taken after the last step; it may stop at a point that is not
     stationary; and it may go round in a circle at a constant step size, which is warned about
-    (docs/counterexamples.md). "certified" confirms every point it keeps.
+    (docs/understand/counterexamples.md). "certified" confirms what it keeps on f̃'s word alone.
 
     Args:
         params: Parameters or parameter groups; groups may differ in `lr` and `weight_decay`.
@@ -50,15 +51,24 @@ class CMALight(EpochOptimizer):
         ValueError: If a setting is out of its range.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from cmalight import CMALight, Objective, TensorBatches
+        >>> _ = torch.manual_seed(0)
+        >>> x = torch.rand(1000, 8)
+        >>> loader = TensorBatches(x, x.sum(1, keepdim=True).sin(), batch_size=50)
+        >>> model, loss_fn = nn.Sequential(nn.Linear(8, 20), nn.Tanh(), nn.Linear(20, 1)), nn.MSELoss()
         >>> optimizer = CMALight(model.parameters(), lr=0.5)
         >>> objective = Objective(model, loss_fn, loader)
         >>> with optimizer.epoch(objective) as epoch:
-        ...     for x, y in epoch.batches(loader):
+        ...     for inputs, target in epoch.batches(loader):
         ...         optimizer.zero_grad()
-        ...         loss = loss_fn(model(x), y)
+        ...         loss = loss_fn(model(inputs), target)
         ...         loss.backward()
-        ...         epoch.observe(loss, len(y))
+        ...         epoch.observe(loss, len(target))
         ...         optimizer.step()
+        >>> print(epoch.report.outcome.name, epoch.report.outcome.line)
+        ACCEPTED 7
     """
 
     _shared: ClassVar[tuple[str, ...]] = (
@@ -88,10 +98,8 @@ class CMALight(EpochOptimizer):
         fused: bool | None = None,
         maximize: bool = False,
     ) -> None:
-        check_lr(lr)
-        check_not_negative("weight_decay", weight_decay)
         defaults = {
-            "lr": float(lr),
+            "lr": lr,
             "weight_decay": weight_decay,
             "foreach": foreach,
             "fused": fused,
@@ -103,7 +111,7 @@ class CMALight(EpochOptimizer):
 
     @property
     def line_search(self) -> str:
-        """Which one it is: "light" or "certified"."""
+        """The search, "light" or "certified"."""
         return "certified" if self.param_groups[0]["certified"] else "light"
 
     @line_search.setter
@@ -114,14 +122,10 @@ class CMALight(EpochOptimizer):
     def rule(self) -> PaperRule:
         """Lines 6 to 22 of the listing."""
         settings = self.param_groups[0]
-        return PaperRule(
-            Constants(settings["theta"], settings["tau"], settings["gamma"]),
-            delta=settings["delta"],
-            max_extrapolations=settings["max_extrapolations"],
-            certified=bool(settings["certified"]),
-            early_rejection=bool(settings["early_rejection"]),
-        )
+        certified, early = bool(settings["certified"]), bool(settings["early_rejection"])
+        return PaperRule(**of_the_listing(settings), certified=certified, early_rejection=early)
 
 
 def _is_certified(line_search: str) -> bool:
-    return check_choice("line_search", line_search, ("light", "certified")) == "certified"
+    check_choice("line_search", line_search, ("light", "certified"))
+    return line_search == "certified"

@@ -9,23 +9,16 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 import torch
-from torch.optim.optimizer import Optimizer
+from torch.optim.optimizer import Optimizer, _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
-from cmalight.optim.arguments import (
-    check_choice,
-    check_fraction,
-    check_lr,
-    check_positive,
-    check_whole,
-    checked_constants,
-    refuse_maximize,
-)
-from cmalight.optim.budget import Budget, Constant
+from cmalight.errors import check_choice, check_fraction, check_least, check_positive, check_whole
+from cmalight.optim.control.arguments import check_lr, checked_constants, of_the_listing, refuse_maximize
+from cmalight.optim.control.budget import Budget, Constant
+from cmalight.optim.control.state import ControlState, names
 from cmalight.optim.host import EpochOptimizer
-from cmalight.optim.inner_state import InnerState
-from cmalight.optim.state import ControlState, names
+from cmalight.optim.inner.inner_state import InnerState
 from cmalight.rules import tolerant
-from cmalight.rules.paper import Constants, PaperRule
+from cmalight.rules.paper import PaperRule
 from cmalight.rules.rule import Rule
 
 _RULES = ("tolerant", "light", "certified")
@@ -49,7 +42,7 @@ class Controlled(EpochOptimizer):
             else, if lr is below what is usual, or the loss has fallen far enough       lr ← g lr
         and over the last part of the budget, where there is one, lr goes to zero, step by step
 
-    The whole listing is in docs/controlled.md, what each of its parts is worth in docs/studies/control.md.
+    The whole listing is in docs/understand/controlled.md, what each of its parts is worth in docs/studies/control.md.
 
     Args:
         base: The optimizer whose steps are taken; its `lr` is set by the control, and its groups are these groups.
@@ -75,16 +68,25 @@ class Controlled(EpochOptimizer):
         ValueError: If it is one that cannot be watched, or a setting is out of its range.
 
     Example:
-        >>> optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=7e-3, eps=1e-15), max_epochs=30)
+        >>> import torch
+        >>> from torch import nn
+        >>> from cmalight import Controlled, Objective, TensorBatches
+        >>> _ = torch.manual_seed(0)
+        >>> x = torch.rand(1000, 8)
+        >>> loader = TensorBatches(x, x.sum(1, keepdim=True).sin(), batch_size=50)
+        >>> model, loss_fn = nn.Sequential(nn.Linear(8, 20), nn.Tanh(), nn.Linear(20, 1)), nn.MSELoss()
+        >>> optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=7e-3, eps=1e-15), max_epochs=3)
         >>> objective = Objective(model, loss_fn, loader)
-        >>> for _ in range(30):
+        >>> for _ in range(3):
         ...     with optimizer.epoch(objective) as epoch:
-        ...         for x, y in epoch.batches(loader):
+        ...         for inputs, target in epoch.batches(loader):
         ...             optimizer.zero_grad()
-        ...             loss = loss_fn(model(x), y)
+        ...             loss = loss_fn(model(inputs), target)
         ...             loss.backward()
-        ...             epoch.observe(loss, len(y))
+        ...             epoch.observe(loss, len(target))
         ...             optimizer.step()
+        >>> print(epoch.report.outcome.name, optimizer.evaluations)
+        KEPT 0
     """
 
     base: Optimizer
@@ -111,9 +113,7 @@ class Controlled(EpochOptimizer):
     ) -> None:
         _check_base(base)
         check_choice("rule", rule, _RULES)
-        check_positive("growth", growth)
-        if growth < 1.0:
-            raise ValueError(f"Invalid growth value: {growth!r}; expected a number >= 1")
+        check_least("growth", growth, 1)
         check_fraction("tolerance", tolerance)
         check_fraction("decay", decay)
         check_whole("window", window, least=1)
@@ -212,6 +212,23 @@ class Controlled(EpochOptimizer):
         """To where the base is judged."""
         self.train(False)
 
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step of the base on the gradients as they are.
+
+        Args:
+            closure: Computes the loss and its gradients, and returns the loss; it is called once.
+
+        Returns:
+            The closure's loss, or None.
+
+        Raises:
+            RuntimeError: If nothing was observed for this step, inside an epoch.
+        """
+        return _step_with_hooks(self, closure) if _has_hooks(self) else super().step(closure)
+
+    # Torch would wrap it into hooks and a record for its profiler, which the base's own step has, too.
+    step.hooked = True  # type: ignore[attr-defined]
+
     @property
     def _step_supports_amp_scaling(self) -> bool:
         return bool(getattr(self.base, "_step_supports_amp_scaling", False))
@@ -221,13 +238,8 @@ class Controlled(EpochOptimizer):
         home = self.param_groups[0]
         if home["rule"] == "tolerant":
             return tolerant.TolerantRule(tolerant.Settings(**{name: home[name] for name in names(tolerant.Settings)}))
-        return PaperRule(
-            Constants(home["theta"], home["tau"], home["gamma"]),
-            delta=home["delta"],
-            max_extrapolations=home["max_extrapolations"],
-            certified=home["rule"] == "certified",
-            early_rejection=home["early_rejection"],
-        )
+        certified = home["rule"] == "certified"
+        return PaperRule(**of_the_listing(home), certified=certified, early_rejection=home["early_rejection"])
 
     def require_no_epoch(self) -> None:
         """Also finds out whether somebody has loaded a state into the base itself."""
@@ -237,6 +249,27 @@ class Controlled(EpochOptimizer):
 
     def __repr__(self) -> str:
         return f"Controlled({self.base!r})"
+
+
+_step_with_hooks = Optimizer.profile_hook_step(EpochOptimizer.step)
+
+
+def _has_hooks(optimizer: Optimizer) -> bool:
+    own = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
+    return bool(own or _global_optimizer_pre_hooks or _global_optimizer_post_hooks)
+
+
+def _is_unobserved(base: Optimizer) -> bool:
+    """Whether what torch wraps around its step, hooks and a record for the profiler, would do nothing but take time.
+
+    A step that somebody else has wrapped, as schedulers do, is left alone.
+    """
+    return (
+        "step" not in vars(base)
+        and getattr(type(base).step, "__code__", None) is _step_with_hooks.__code__
+        and not _has_hooks(base)
+        and not torch._C._autograd._profiler_enabled()
+    )
 
 
 class _StepsOfBase:
@@ -259,7 +292,10 @@ class _StepsOfBase:
         for name in passed_on:
             setattr(base, name, getattr(optimizer, name))
         try:
-            base.step()
+            if _is_unobserved(base):
+                type(base).step.__wrapped__(base)  # type: ignore[attr-defined]
+            else:
+                base.step()
         finally:
             for name in passed_on:
                 delattr(base, name)

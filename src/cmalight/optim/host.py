@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
@@ -12,19 +13,23 @@ from torch import nn
 from torch._compile import _disable_dynamo
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from cmalight.optim import stalls
-from cmalight.optim.arguments import check_lr, check_not_negative, refuse_maximize
-from cmalight.optim.budget import Budget
-from cmalight.optim.control import Control
-from cmalight.optim.epoch import Epoch
-from cmalight.optim.state import UNKNOWN, ControlState, complete
-from cmalight.optim.steps import GradientSteps, Steps
-from cmalight.optim.wrappers import teach_wrappers
+from cmalight.errors import check_least
+from cmalight.optim.bracket.epoch import Epoch
+from cmalight.optim.control import stalls
+from cmalight.optim.control.arguments import check_lr, refuse_maximize
+from cmalight.optim.control.budget import Budget
+from cmalight.optim.control.control import Control
+from cmalight.optim.control.state import UNKNOWN, ControlState, complete
+from cmalight.optim.inner.steps import GradientSteps, Steps
 from cmalight.parallel.ranks import ranks_for
 from cmalight.rules.rule import Rule
 
 # A few steps outside an epoch have their reasons: torch.distributed.checkpoint builds an optimizer's state by one.
 _STEPS_OUTSIDE = 20
+
+
+# What wrappers that know torch's methods alone are taught to pass on.
+_PASSED_ON = ("epoch", "restart", "evaluations")
 
 
 class EpochOptimizer(Optimizer):
@@ -60,9 +65,10 @@ class EpochOptimizer(Optimizer):
     def __init__(self, params: ParamsT, defaults: dict[str, Any], *, maximize: bool = False) -> None:
         if maximize:
             refuse_maximize()
+        check_lr(defaults["lr"])
         if defaults["foreach"] and defaults["fused"]:
             raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
-        super().__init__(params, {**defaults, "differentiable": False})
+        super().__init__(params, {**defaults, "lr": float(defaults["lr"]), "differentiable": False})
         self._complete()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -84,7 +90,7 @@ class EpochOptimizer(Optimizer):
         self.steps_outside = 0
         complete(self.param_groups[0], ControlState)
         complete(self.param_groups[0], self.rule().Memory)
-        teach_wrappers()
+        _teach_wrappers()
 
     @abstractmethod
     def rule(self) -> Rule:
@@ -113,7 +119,7 @@ class EpochOptimizer(Optimizer):
             if param_group.get(name, self.defaults[name]) != self.defaults[name]:
                 raise ValueError(f"{name} belongs to the optimizer, not to a parameter group: pass it as a keyword")
         check_lr(param_group.get("lr", self.defaults["lr"]), zero_allowed=True)
-        check_not_negative("weight_decay", param_group.get("weight_decay", self.defaults["weight_decay"]))
+        check_least("weight_decay", param_group.get("weight_decay", self.defaults["weight_decay"]), 0)
         super().add_param_group(param_group)
         if "steps" in self.__dict__:
             self.steps = GradientSteps(self)  # which looks at every parameter once
@@ -134,7 +140,7 @@ class EpochOptimizer(Optimizer):
         Args:
             objective: An `Objective`, or any callable that gives the mean loss per sample at the current weights.
             model: Whose buffers go back with the weights; by default `objective.model`, where there is one.
-            process_group: The ranks that share the epoch; by default the objective's (docs/distributed.md).
+            process_group: The ranks that share the epoch; by default the objective's (docs/guides/distributed.md).
 
         Returns:
             The bracket, to be entered once.
@@ -175,11 +181,16 @@ class EpochOptimizer(Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As in torch."""
-        super().zero_grad(set_to_none)
+        if set_to_none and not torch.compiler.is_compiling():
+            # Torch's own takes a multiple of this for its profiler's record, on the path of every batch.
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.grad = None
+        else:
+            super().zero_grad(set_to_none)
         if self.epoch_under_way is not None:
             self.epoch_under_way.window.counts.cut()
 
-    @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step on the gradients as they are; inside an epoch a short batch takes a shorter gradient step.
 
@@ -242,7 +253,8 @@ def _begin_step(optimizer: EpochOptimizer) -> float | None:
         warnings.warn(
             f"{_STEPS_OUTSIDE} steps of {type(optimizer).__name__} were outside any epoch, where nothing is judged and "
             "nothing can be undone: put the loop over the batches into `with optimizer.epoch(objective) as epoch:` "
-            "(docs/usage.md); with Lightning, pass WatchdogCallback() to the Trainer (docs/integrations.md)",
+            "(docs/guides/loop.md); with Lightning, pass WatchdogCallback() to the Trainer "
+            "(docs/guides/integrations.md)",
             RuntimeWarning,
             stacklevel=6,
         )
@@ -264,3 +276,24 @@ def _untraced(bookkeeping: Callable[[EpochOptimizer], Any], optimizer: EpochOpti
 @_disable_dynamo  # of torch's own optimizers; torch.compiler.disable would import the whole compiler with the package
 def _never_traced(bookkeeping: Callable[[EpochOptimizer], Any], optimizer: EpochOptimizer) -> Any:
     return bookkeeping(optimizer)
+
+
+class _PassedOn:
+    """An attribute of a wrapper that is the wrapped optimizer's; where that has none, neither has the wrapper."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, wrapper: Any, owner: type) -> Any:
+        return self if wrapper is None else getattr(wrapper.optimizer, self._name)
+
+
+def _teach_wrappers() -> None:
+    """Accelerate's `prepare` puts an optimizer into a class that hides everything but torch's own methods.
+
+    It is asked for whenever an optimizer is made, copied or loaded, and Accelerate loads what it wraps.
+    """
+    wrapper = getattr(sys.modules.get("accelerate.optimizer"), "AcceleratedOptimizer", None)
+    for name in _PASSED_ON:
+        if wrapper is not None and not hasattr(wrapper, name):
+            setattr(wrapper, name, _PassedOn(name))

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from torch import nn
 from torch.optim.optimizer import ParamsT
 
-from cmalight.optim.arguments import check_fraction, check_lr, check_not_negative
-from cmalight.optim.epoch import Epoch
+from cmalight.errors import check_fraction
+from cmalight.optim.bracket.epoch import Epoch
 from cmalight.optim.host import EpochOptimizer, require_objective
 from cmalight.rules.baselines import DecayRule
 
@@ -46,16 +46,8 @@ class IG(EpochOptimizer):
         fused: bool | None = None,
         maximize: bool = False,
     ) -> None:
-        check_lr(lr)
         check_fraction("decay", decay)
-        check_not_negative("weight_decay", weight_decay)
-        defaults = {
-            "lr": float(lr),
-            "weight_decay": weight_decay,
-            "foreach": foreach,
-            "fused": fused,
-            "decay": decay,
-        }
+        defaults = {"lr": lr, "weight_decay": weight_decay, "foreach": foreach, "fused": fused, "decay": decay}
         super().__init__(params, defaults, maximize=maximize)
 
     def epoch(self, objective: Any = None, *, model: nn.Module | None = None, process_group: Any = None) -> Epoch:

@@ -42,14 +42,15 @@ class Ranks:
         if self.alone:
             return lambda: [values]
         # A sum over tables in which only the own row is not 0: one message, and exact.
-        nothing = (0.0,) * len(values)
-        rows = [values if rank == self.rank else nothing for rank in range(self.size)]
-        table = torch.tensor(rows, dtype=torch.float64, device=self.device)
+        count = len(values)
+        numbers = [0.0] * (self.rank * count) + [*values] + [0.0] * ((self.size - 1 - self.rank) * count)
+        table = torch.tensor(numbers, dtype=torch.float64, device=self.device)
         summed = begin_sum(table, self.group)
 
         def wait() -> Rows:
             summed()
-            return [tuple(row) for row in table.tolist()]
+            flat = table.tolist()
+            return [tuple(flat[first : first + count]) for first in range(0, len(flat), count)]
 
         return wait
 

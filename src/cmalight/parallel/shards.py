@@ -20,6 +20,11 @@ def is_sharded(tensor: Tensor) -> bool:
     return module is not None and isinstance(tensor, module.DTensor)
 
 
+def are_whole(tensors: Sequence[Tensor]) -> bool:
+    """Whether this rank holds all of each."""
+    return "torch.distributed.tensor" not in sys.modules or not any(map(is_sharded, tensors))
+
+
 def local(tensor: Tensor) -> Tensor:
     """What this rank holds of a tensor: its shard, by reference, or all of it."""
     if not is_sharded(tensor):
@@ -36,7 +41,7 @@ def sum_over_shards(tensors: Sequence[Tensor], sum_of: Callable[[Sequence[int]],
     Args:
         sum_of: the sum over what this rank holds of the tensors with the given numbers.
     """
-    if not any(is_sharded(t) for t in tensors):
+    if are_whole(tensors):
         return sum_of(range(len(tensors)))
     sums = [_over_ranks(sum_of(numbers), place) for place, numbers in _by_place(tensors).items()]
     return torch.stack([s.to(sums[0]) for s in sums]).sum()

@@ -53,13 +53,7 @@ class DecayRule(Rule):
 
     decay: float
 
-    def decide(
-        self,
-        inner: InnerCycle,
-        known: Known,
-        memory: NoMemory,
-        ask: Evaluations,  # noqa: ARG002 - a rule like others
-    ) -> tuple[Decision, NoMemory]:
+    def decide(self, inner: InnerCycle, known: Known, memory: NoMemory, ask: Evaluations) -> tuple[Decision, NoMemory]:
         """φ is the least of f(w⁰) and the epochs' losses; NaN where nobody gave an objective."""
         phi = min(known.phi, inner.f_tilde) if math.isfinite(known.f_0) else math.nan
         return Decision(Outcome.UNCONTROLLED, inner.zeta, 1.0 - self.decay, phi=phi, f_next=None), memory

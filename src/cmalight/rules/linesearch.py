@@ -1,6 +1,6 @@
 """The derivative-free line searches on plain floats and a callable f(alpha) = f(w^k + alpha d).
 
-The line numbers in the comments are those of EDFL_Light in docs/algorithm.md. Symbols:
+The line numbers in the comments are those of EDFL_Light in docs/understand/algorithm.md. Symbols:
 
     f_start   f(w^k)
     f_tilde   f̃, the epoch's estimate of f(w^k + ζ d)

@@ -6,10 +6,11 @@ from enum import Enum
 
 
 class Outcome(Enum):
-    """One member per exit of the listings in docs/algorithm.md and docs/controlled.md.
+    """One member per exit of the listings in docs/understand/algorithm.md and docs/understand/controlled.md.
 
     Attributes:
-        line: The line of the listing.
+        line: The line of the listing, the first where there are several.
+        last: The last of them.
         text: What happened, in words.
         keeps: Whether the epoch's point, or one that a search found on its line, was kept.
     """
@@ -27,14 +28,14 @@ class Outcome(Enum):
     DIVERGED = (5, False, "not finite: epoch undone, step size shrunk")
     NO_STEP = (5, False, "no step was taken: nothing to judge")
     UNCONTROLLED = (5, True, "taken as it came, step size decayed")
-    # The tolerant rule's (docs/controlled.md).
+    # The tolerant rule's (docs/understand/controlled.md).
     KEPT = (34, True, "kept")
-    GROWN = (37, True, "kept, and the step size grew")
+    GROWN = ((35, 37), True, "kept, and the step size grew")
     STAGNATED = (38, True, "kept: no lower loss for some time, step size shrunk")
     REFUSED = (40, False, "ended too high: undone, step size shrunk")
 
-    def __init__(self, line: int, keeps: bool, text: str) -> None:
-        self.line = line
+    def __init__(self, line: int | tuple[int, int], keeps: bool, text: str) -> None:
+        self.line, self.last = line if isinstance(line, tuple) else (line, line)
         self.keeps = keeps
         self.text = text
 
@@ -44,4 +45,5 @@ class Outcome(Enum):
         return self in (Outcome.ACCEPTED, Outcome.KEPT, Outcome.GROWN, Outcome.STAGNATED)
 
     def __str__(self) -> str:
-        return f"{self.text} (line {self.line})"
+        where = f"line {self.line}" if self.line == self.last else f"lines {self.line} to {self.last}"
+        return f"{self.text} ({where})"

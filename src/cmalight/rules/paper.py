@@ -1,4 +1,4 @@
-"""CMALight's own rule, lines 6 to 22 of the listing in docs/algorithm.md, with the light or the certified search.
+"""CMALight's own rule, lines 6 to 22 of docs/understand/algorithm.md, with the light or the certified search.
 
 The line numbers in the comments are those of the listing; the symbols are explained in rule.py.
 """
@@ -56,7 +56,7 @@ class PaperRule(Rule):
         constants: θ, τ, γ.
         delta: δ of the line search.
         max_extrapolations: How often one search may extend its step.
-        certified: Which of the two searches; the certified one also confirms every point it keeps (line 21).
+        certified: Which of the two searches; the certified one also confirms what it keeps for f̃ alone (line 21).
         early_rejection: Whether epochs may end early; only under the light search.
     """
 
@@ -70,7 +70,9 @@ class PaperRule(Rule):
         """Lines 6 to 22."""
 
         def search() -> linesearch.SearchResult:
+            nonlocal known
             f_start = ask.f_start()
+            known = replace(known, f_current=f_start)  # line 22 goes back to w^k, too
             arguments = search_arguments(inner, self.constants, self.delta, self.max_extrapolations)
             if self.certified:
                 return linesearch.edfl_certified(ask.f_at, f_start=f_start, **arguments)
@@ -223,21 +225,18 @@ def confirmed(
     """Lines 21 and 22: a point that was kept because of f̃ alone must not lie above w⁰.
 
     f̃ sees no batch after the last step. An epoch of a single batch has f̃ = f(w^k), which says nothing of w̃ at all:
-    there one evaluation tells, also under the light search. Otherwise it is the certified one that asks, a sample.
+    there one evaluation tells, also under the light search. Otherwise it is the certified one that asks: a sample, and
+    where that refuses f itself, because a run that a sample alone could refuse would stop where f_S is least.
     """
     if decision.alpha != inner.zeta or decision.outcome not in _KEPT_BY_ESTIMATE:
         return decision
-    if decision.f_next is not None:
-        f_end, bound = decision.f_next, known.f_0
-    elif inner.batches <= 1.0:  # line 21
-        f_end, bound = ask.f_at(inner.zeta), known.f_0
-        decision = replace(decision, f_next=f_end)
-    elif certified:  # line 21
-        f_end, bound = ask.sample_after(), ask.sample_first()
-    else:
-        return decision
-    if f_end <= bound:
-        return decision
+    f_end = decision.f_next
+    if f_end is None:
+        if inner.batches > 1.0 and (not certified or ask.sample_after() <= ask.sample_first()):  # line 21
+            return decision
+        f_end = ask.f_at(inner.zeta)
+    if f_end <= known.f_0:  # line 21
+        return replace(decision, f_next=f_end)
     return Decision(Outcome.UNCONFIRMED, 0.0, constants.theta, known.phi, known.f_current)  # line 22
 
 

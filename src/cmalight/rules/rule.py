@@ -130,16 +130,16 @@ class Rule(ABC):
         """ζ⁰, where somebody has asked for `zeta`."""
         return zeta
 
-    def fresh(self, f_0: float, zeta: float) -> Any:  # noqa: ARG002 - for rules that remember something
+    def fresh(self, f_0: float, zeta: float) -> Any:
         """What is remembered at w⁰, with ζ⁰ = `zeta`."""
         return self.Memory()
 
-    def after_outside_change(self, memory: Any, *, zeta: float) -> Any:  # noqa: ARG002
+    def after_outside_change(self, memory: Any, *, zeta: float) -> Any:
         """What to remember once somebody else has set the step size to `zeta`."""
         return memory
 
-    def factor(self, share: float | None, steps: int) -> float:  # noqa: ARG002
-        """What ζ is multiplied with for the next step.
+    def factor(self, share: float | None, steps: int) -> float:
+        """What ζ is multiplied with for the next step; along a run it rises to 1, stays there and falls.
 
         Args:
             share: The share of the budget that is done; None where there is none.
@@ -147,7 +147,7 @@ class Rule(ABC):
         """
         return 1.0
 
-    def window(self, memory: Any, batches: int | None) -> int | None:  # noqa: ARG002
+    def window(self, memory: Any, batches: int | None) -> int | None:
         """After how many steps to judge, in an epoch of `batches` (None: not known); None means at its end."""
         return None
 
@@ -166,11 +166,11 @@ class Rule(ABC):
         """Whether an epoch may be rejected before its end, by a lower bound of f̃."""
         return False
 
-    def doubtful_above(self, known: Known) -> float:  # noqa: ARG002
+    def doubtful_above(self, known: Known) -> float:
         """Up to here a lower bound of f̃ cannot make an epoch lost."""
         return math.inf
 
-    def is_lost(self, lower_bound: float, known: Known, f_start: Callable[[], float]) -> bool:  # noqa: ARG002
+    def is_lost(self, lower_bound: float, known: Known, f_start: Callable[[], float]) -> bool:
         """Whether an epoch with at least this f̃ is certain to be rejected."""
         return False
 

@@ -1,12 +1,11 @@
 """The tolerant rule: a control for steps that are better than a gradient step, which knows its budget.
 
-The line numbers in the comments are those of the listing in docs/controlled.md. It judges windows: epochs, or parts of
+The line numbers in the comments are those of docs/understand/controlled.md. It judges windows: epochs, or parts of
 long ones, by the mean loss f_S of a fixed sample of the data where they begin and where they end. Symbols beside those
 of rule.py:
 
     f_0      f_S(w⁰)
-    low      the least f_S at any end that was kept
-    paid     f_S when the step size last grew past what is usual; `scale` before it did
+    low      the least f_S at any end that was kept, from the 32nd batch on; before it, the last one
     scale    f_S after the first windows: f_0 without what a few steps take off any loss
     usual    the step size that is usual for the base, +inf as long as nothing is known of it
 """
@@ -22,15 +21,16 @@ from cmalight.rules.rule import Decision, Evaluations, InnerCycle, Known, Rule
 # By what the step size rises while it is below what is usual, and nothing was refused yet; and falls where the first
 # windows are refused.
 START = 10.0
-# Beyond what is usual it grows for losses below these shares of f_0 and of `scale`, and each time that costs a share of
-# what the last one left; up to so many times what is usual.
-GATE, LEVEL, PRICE = 0.2, 0.7, 0.1
+# Beyond what is usual it grows with new lows below these shares of f_0 and of `scale`; up to so many times what is
+# usual.
+GATE, LEVEL = 0.2, 0.7
 CAP = 20.0
 # Without a budget: after so many windows without a new low it shrinks.
 PATIENCE = 3
 # The rise at the start: over so many steps, or this share of the budget where that is shorter.
 RISE_STEPS, RISE_SHARE = 32, 0.05
-# The first windows are this long, in batches; later ones this share of the batches before them.
+# The first windows are this long, in batches, where an epoch has as many; later ones this share of the batches before
+# them.
 FIRST, PART = 32, 0.125
 
 
@@ -41,7 +41,7 @@ class Settings:
     Attributes:
         usual: The step size that is usual for the base; +inf where nothing is known.
         growth: By which ζ grows; 1 never lets it.
-        tolerance: What ends higher above `low` than this share of `scale` is undone.
+        tolerance: What ends higher above `low` than this share of `scale` is undone; more in windows of few batches.
         theta: By which ζ shrinks then.
         decay: The share of the budget over which ζ goes to zero, at its end.
         window: After how many batches a long epoch is judged, at the latest.
@@ -60,8 +60,7 @@ class Remembered:
     """From window to window.
 
     Attributes:
-        low: The least f_S at any end that was kept.
-        paid: f_S when ζ last grew past what is usual.
+        low: The least f_S at any end that was kept, once there were some batches.
         scale: f_S after the first windows.
         usual_lr: The step size that is usual, as far as it is known by now.
         batches_judged: Since w⁰.
@@ -72,7 +71,6 @@ class Remembered:
     """
 
     low: float = math.inf
-    paid: float = math.inf
     scale: float = math.inf
     usual_lr: float = math.inf
     batches_judged: float = 0.0
@@ -84,7 +82,7 @@ class Remembered:
 
 @dataclass(frozen=True)
 class TolerantRule(Rule):
-    """Lines 31 to 40 of docs/controlled.md."""
+    """Lines 31 to 40 of docs/understand/controlled.md."""
 
     settings: Settings
 
@@ -117,7 +115,7 @@ class TolerantRule(Rule):
         length = min(part, max(FIRST, round(PART * memory.batches_judged)))
         return None if length == batches else length
 
-    def after_outside_change(self, memory: Remembered, *, zeta: float) -> Remembered:  # noqa: ARG002
+    def after_outside_change(self, memory: Remembered, *, zeta: float) -> Remembered:
         """What somebody else set is raised no more: it would undo what they want."""
         return replace(memory, starting=0, due=math.inf)
 
@@ -127,14 +125,18 @@ class TolerantRule(Rule):
         """Lines 34 to 40."""
         memory = replace(memory, batches_judged=memory.batches_judged + inner.batches, due=memory.due - 1)
         f_after = ask.sample_after() if inner.is_finite else math.inf
-        if f_after <= self.highest(known, memory, ask):  # line 34
+        if self.is_low(inner, known, memory, ask, f_after):
             return self.kept(inner, known, memory, ask, f_after)
         return self.undone(inner, known, memory)
 
-    def highest(self, known: Known, memory: Remembered, ask: Evaluations) -> float:
-        """Line 34: nothing above w⁰ or far above the lowest, and at the start nothing above w^k."""
-        bound = min(memory.low + self.settings.tolerance * abs(memory.scale), known.f_0)
-        return min(bound, ask.sample_before()) if memory.starting else bound
+    def is_low(self, inner: InnerCycle, known: Known, memory: Remembered, ask: Evaluations, f_after: float) -> bool:
+        """Line 34: nothing above w⁰, and at the start nothing above w^k; then nothing above w^k and far above `low`."""
+        if not f_after <= known.f_0:
+            return False
+        if memory.starting:
+            return f_after <= ask.sample_before()
+        tolerated = self.settings.tolerance * abs(memory.scale) * max(1.0, FIRST / max(1.0, inner.batches))
+        return f_after <= memory.low + tolerated or f_after <= ask.sample_before()
 
     def undone(self, inner: InnerCycle, known: Known, memory: Remembered) -> tuple[Decision, Remembered]:
         """Lines 39 and 40: back to w^k, in everything."""
@@ -155,12 +157,14 @@ class TolerantRule(Rule):
         usual = memory.usual_lr
         if memory.starting and f_after < ask.sample_before():  # line 35
             factor = min(START, usual / inner.zeta)
-            return self._moved(inner, replace(memory, starting=int(factor * inner.zeta < usual)), factor)
+            return self._moved(inner, replace(memory, starting=int(START * inner.zeta < usual)), factor)
         if memory.starting:  # nothing moves, so nothing says how far to rise
             usual = inner.zeta if usual == math.inf else usual
             memory = replace(memory, starting=0, usual_lr=usual)
-        if memory.scale == math.inf or memory.batches_judged <= 2 * FIRST:
-            memory = replace(memory, scale=f_after, paid=f_after)
+        if memory.batches_judged < FIRST:
+            memory = replace(memory, low=f_after)  # a few steps pass through lower points than they can stay at
+        elif memory.scale == math.inf or memory.batches_judged <= 2 * FIRST:
+            memory = replace(memory, scale=f_after)
         if inner.share is None and since_low >= PATIENCE:  # line 38
             theta, wait = self.settings.theta, 2 * memory.wait + 1
             usual = min(theta * inner.zeta, usual)
@@ -170,9 +174,8 @@ class TolerantRule(Rule):
             return self._moved(inner, memory, 1.0)
         if inner.zeta < usual < math.inf and f_after <= ask.sample_before():  # line 36
             return self._moved(inner, memory, min(self.settings.growth, usual / inner.zeta))
-        if 0.0 < f_after <= min(GATE * known.f_0, LEVEL * memory.scale, (1.0 - PRICE) * memory.paid):  # line 37
-            factor = max(1.0, min(self.settings.growth, CAP * usual / inner.zeta))
-            return self._moved(inner, replace(memory, paid=f_after), factor)
+        if since_low == 0 and 0.0 < f_after <= min(GATE * known.f_0, LEVEL * memory.scale):  # line 37
+            return self._moved(inner, memory, max(1.0, min(self.settings.growth, CAP * usual / inner.zeta)))
         return self._moved(inner, memory, 1.0)
 
     def _moved(self, inner: InnerCycle, memory: Remembered, factor: float) -> tuple[Decision, Remembered]:

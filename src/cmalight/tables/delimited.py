@@ -12,9 +12,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from cmalight.errors import DataError
+from cmalight.errors import DataError, needed
 from cmalight.files import refuse_larger
-from cmalight.tables.frames import table_from_frame
+from cmalight.tables.from_frame import table_from_frame
 from cmalight.tables.table import (
     DELIMITERS,
     MOST_COLUMNS,
@@ -38,10 +38,8 @@ _LEADING_ZERO = re.compile(rb"[^0-9.:/+eE-]0[0-9]")
 
 def read_csv(path: Path, reading: Reading) -> Table:
     """A csv file with a header: the delimiter is found out, every line has as many cells as the header."""
-    try:
+    with needed(f"{path} needs pandas", "cli"):
         import pandas
-    except ImportError as error:
-        raise ImportError(f'{path} needs pandas: pip install "cmalight[cli]"') from error
     try:
         delimiter = reading.delimiter or _find_delimiter(path)
         header = _checked_header(path, delimiter)

@@ -1,37 +1,31 @@
-"""Tables to numbers and back: what is learnt from the training rows, and applied to any others."""
+"""Columns to inputs of a network: what is learnt from the training rows, and applied to any others."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cmalight.errors import DataError
 from cmalight.files import refuse_larger
-from cmalight.tables.categories import MOST_CATEGORIES, codes, indicators, ordered
 from cmalight.tables.scaling import (
     Array,
-    MinMax,
     Scaling,
     ScalingKind,
     fitted_scaling,
-    minmax_from_dict,
     scaling_from_dict,
 )
 from cmalight.tables.splitting import Rows
-from cmalight.tables.table import Column, Table, are_codes, is_number_like, listed, number_name
+from cmalight.tables.table import FEW_VALUES, Column, Table, are_codes, first_unreadable, is_number_like, refuse_large
 
-Task = Literal["regression", "classification"]
-
-_MOST_CLASSES = 1000
-_LARGEST = 1e100  # squares and sums of such numbers are still numbers
 _LARGEST_INPUT = 1e30  # fits the network's floats
 _FAR = 1000
-_FEW_VALUES = 10  # whole numbers with no more different values than this may be classes
+MOST_CATEGORIES = 1000
 
 
 @dataclass(frozen=True)
@@ -55,7 +49,7 @@ class NumericFeature:
                 "expected numbers, as in the training data"
             )
         values = column.values.astype(np.float64)
-        _refuse_large(table, column)
+        refuse_large(table, column)
         if self.fill is None:
             _refuse_missing(table, column)
             return values[:, None]
@@ -90,11 +84,11 @@ class CategoricalFeature:
         column = table.column(self.name)
         if self.fill is None:
             _refuse_missing(table, column)
-        cells = (self.fill if cell is None else cell for cell in _as_text(column))
+        cells = (self.fill if cell is None else cell for cell in column.as_text())
         return indicators(codes(cells, self.categories), self.width)
 
     def unknown(self, table: Table) -> list[str]:
-        return sorted({cell for cell in _as_text(table.column(self.name)) if cell is not None} - set(self.categories))
+        return sorted({cell for cell in table.column(self.name).as_text() if cell is not None} - set(self.categories))
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": "categorical", "name": self.name, "categories": list(self.categories), "fill": self.fill}
@@ -202,13 +196,13 @@ def _check_feature(table: Table, column: Column, training: Rows, *, impute: bool
     if not impute:
         _refuse_missing(table, column)
     if column.is_numeric:
-        _refuse_large(table, column)
+        refuse_large(table, column)
         return
     cells = [cell for cell in column.values if cell is not None]
     if column.name not in categorical:
         _refuse_numbers_among_text(where, column, cells)
     different = len(set(cells))
-    if different > MOST_CATEGORIES or (different == table.rows > _FEW_VALUES):
+    if different > MOST_CATEGORIES or (different == table.rows > FEW_VALUES):
         raise DataError(
             f"{where} has {different} different texts in {table.rows} rows, too many for categories; "
             "leave it out (drop)"
@@ -222,7 +216,7 @@ def _refuse_numbers_among_text(where: str, column: Column, cells: list[str]) -> 
     numbers = sum(is_number_like(cell) for cell in cells)
     if odd is None:
         raise DataError(
-            f"{where} holds numbers that cannot be read, such as {_unreadable(cells)!r}; write 1234.5, "
+            f"{where} holds numbers that cannot be read, such as {first_unreadable(cells)!r}; write 1234.5, "
             "or name the decimal sign (decimal ','), or take the column as categories (categorical)"
         )
     if 2 * numbers >= len(cells):
@@ -231,22 +225,6 @@ def _refuse_numbers_among_text(where: str, column: Column, cells: list[str]) -> 
             f"{where} holds numbers, but row {row} holds {odd!r}; correct it, "
             f"say that it stands for a missing value (missing {odd!r}), or take the column as categories (categorical)"
         )
-
-
-def _refuse_unreadable_numbers(source: str, target: Column) -> None:
-    cells = [str(cell) for cell in target.values]
-    if not are_codes(cells) and 2 * sum(is_number_like(cell) for cell in cells) >= len(cells):
-        odd = _unreadable(cells)
-        raise DataError(
-            f"{source}: target {target.name!r} holds numbers, but row {cells.index(odd) + 1} holds {odd!r}; write "
-            "1234.5, or name the decimal sign (decimal ','), or the task if they are names of classes (classification)"
-        )
-
-
-def _unreadable(cells: list[str]) -> str:
-    """The first cell that is not written as a number, if all were; else the first that is written in another way."""
-    odd = [cell for cell in cells if not is_number_like(cell)] or [cell for cell in cells if "," in cell]
-    return (odd or cells)[0]
 
 
 def _refuse_missing(table: Table, column: Column) -> None:
@@ -259,145 +237,28 @@ def _refuse_missing(table: Table, column: Column) -> None:
         )
 
 
-def _refuse_large(table: Table, column: Column) -> None:
-    values = column.values.astype(np.float64)
-    large = np.abs(values) > _LARGEST
-    if large.any():
-        row = int(large.argmax())
-        found = "infinite" if np.isinf(values[row]) else f"{values[row]:g}"
-        raise DataError(
-            f"{table.source}: column {column.name!r}, row {row + 1} is {found}; "
-            f"expected finite numbers up to {_LARGEST:g}, correct the cell, or give the column in other units"
-        )
-
-
-def _as_text(column: Column) -> list[str | None]:
-    if not column.is_numeric:
-        return list(column.values)
-    return [None if np.isnan(number) else number_name(number) for number in column.values]
-
-
 def _joined(parts: list[Array], rows: int) -> Array:
     return np.hstack([np.zeros((rows, 0)), *parts])
 
 
-@dataclass(frozen=True)
-class NumberTarget:
-    """A number to predict, scaled to [0, 1] over the training rows."""
-
-    name: str
-    scaling: MinMax
-
-    outputs: ClassVar[int] = 1
-    task: ClassVar[Task] = "regression"
-
-    @classmethod
-    def fitted_on(cls, table: Table, name: str, training: Rows) -> NumberTarget:
-        column = complete_target(table, name)
-        if not column.is_numeric:
-            raise DataError(
-                f"{table.source}: target {name!r} holds text such as {column.values[0]!r}; regression expects numbers "
-                "(classification takes text)"
-            )
-        _refuse_large(table, column)
-        values = column.values[training]
-        if np.unique(values).size < 2:
-            raise DataError(
-                f"{table.source}: target {name!r} is {number_name(values[0])} in all {len(values)} training rows; "
-                "expected different values, choose another target"
-            )
-        return cls(name, MinMax.fitted_on(values[:, None]))
-
-    def encode(self, table: Table) -> Array:
-        return self.scaling.apply(table.column(self.name).values[:, None])
-
-    def decode(self, outputs: Array) -> Array:
-        """In the units of the training data."""
-        return self.scaling.undo(outputs)[:, 0]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"task": "regression", "name": self.name, "scaling": self.scaling.to_dict()}
+def ordered(categories: Iterable[str]) -> list[str]:
+    """The different ones: by size if all are numbers, by the alphabet otherwise."""
+    different = sorted(set(categories))
+    try:
+        sizes = [float(category) for category in different]
+    except ValueError:
+        return different
+    if any(math.isnan(size) for size in sizes):
+        return different
+    return [category for _, category in sorted(zip(sizes, different, strict=True))]
 
 
-@dataclass(frozen=True)
-class ClassTarget:
-    """One of several classes to predict, known by name."""
-
-    name: str
-    classes: tuple[str, ...]
-
-    task: ClassVar[Task] = "classification"
-
-    @property
-    def outputs(self) -> int:
-        return len(self.classes)
-
-    @classmethod
-    def fitted_on(cls, table: Table, name: str) -> ClassTarget:
-        column = complete_target(table, name)
-        different: list[Any] = sorted(set(column.values.tolist()))
-        where = f"{table.source}: target {name!r}"
-        if len(different) < 2:
-            only = _as_text(column)[0]
-            raise DataError(f"{where} is {only!r} in all rows, one class only; expected two or more")
-        if len(different) > _MOST_CLASSES:
-            raise DataError(
-                f"{where} has {len(different)} different values, too many for classes; is the task regression?"
-            )
-        return cls(name, tuple(number_name(c) if column.is_numeric else c for c in different))
-
-    def encode(self, table: Table) -> npt.NDArray[np.int64]:
-        return codes(_as_text(table.column(self.name)), self.classes).astype(np.int64)
-
-    def decode(self, outputs: Array) -> list[str]:
-        return [self.classes[index] for index in outputs.argmax(axis=1)]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"task": "classification", "name": self.name, "classes": list(self.classes)}
+def codes(cells: Iterable[str | None], categories: Sequence[str]) -> npt.NDArray[np.intp]:
+    """The place of each cell among the categories, -1 for none of them."""
+    place = {category: index for index, category in enumerate(categories)}
+    return np.array([-1 if cell is None else place.get(cell, -1) for cell in cells], dtype=np.intp)
 
 
-Target = NumberTarget | ClassTarget
-
-
-def target_from_dict(plain: dict[str, Any]) -> Target:
-    if plain["task"] == "regression":
-        return NumberTarget(plain["name"], minmax_from_dict(plain["scaling"]))
-    return ClassTarget(plain["name"], tuple(plain["classes"]))
-
-
-def complete_target(table: Table, name: str) -> Column:
-    """The target's column, which must not have missing values."""
-    column = table.column(name)
-    missing = column.missing
-    if missing.any():
-        row = int(missing.argmax()) + 1
-        raise DataError(
-            f"{table.source}: target {name!r} is missing (NaN) in {int(missing.sum())} rows, the first is row {row}; "
-            "remove those rows"
-        )
-    return column
-
-
-def detect_task(source: str, column: Column) -> tuple[Task, str]:
-    """What a target asks for, and why: text and few whole numbers are classes.
-
-    Args:
-        source: the file, as messages name it.
-        column: the target.
-
-    Returns:
-        The task, and the reason in words.
-
-    Raises:
-        DataError: the target is text of which at least half are numbers.
-    """
-    if not column.is_numeric:
-        _refuse_unreadable_numbers(source, column)
-        return "classification", "the target is text"
-    different = np.unique(column.values[~np.isnan(column.values)])
-    count = different.size
-    if not all(float(value).is_integer() for value in different):
-        return "regression", "the target holds fractions"
-    if count <= 2 or (count <= _FEW_VALUES and count * 5 <= column.values.size):
-        return "classification", f"the target is {count} whole numbers: {listed([number_name(v) for v in different])}"
-    return "regression", f"the target is {count} different numbers"
+def indicators(codes: npt.NDArray[np.intp], count: int) -> npt.NDArray[np.float64]:
+    """One column for each of `count` categories, 1 where a row has it and 0 elsewhere."""
+    return np.asarray(codes[:, np.newaxis] == np.arange(count), dtype=np.float64)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cmalight.errors import DataError
+from cmalight.errors import DataError, needed
 from cmalight.files import refuse_larger
-from cmalight.tables.frames import table_from_frame
+from cmalight.tables.from_frame import table_from_frame
 from cmalight.tables.table import Reading, Table, refuse_wide
 
 _NUMBER = 8  # bytes of a cell in memory
@@ -19,12 +19,10 @@ def read_parquet(path: Path, reading: Reading) -> Table:
     Raises:
         DataError: it is damaged, holds something else, or would take too much memory.
     """
-    try:
+    with needed(f"{path} needs pandas and pyarrow", "cli"):
         import pandas
         import pyarrow  # type: ignore[import-untyped]
         import pyarrow.parquet  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise ImportError(f'{path} needs pandas and pyarrow: pip install "cmalight[cli]"') from error
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             _check(path, file, pyarrow.types)

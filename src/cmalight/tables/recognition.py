@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cmalight.errors import DataError
-from cmalight.tables.categories import MOST_CATEGORIES
+from cmalight.tables.encoding import MOST_CATEGORIES
 from cmalight.tables.table import Column, Table, are_codes, is_number_like
 
 _DATES = (

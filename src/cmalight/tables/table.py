@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cmalight.errors import DataError, unknown_name
+from cmalight.errors import DataError
 
 MOST_COLUMNS = 100_000
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _DIGITS = re.compile(r"\d+")
 _LISTED = 8  # names that a message lists at most
+_LARGEST = 1e100  # squares and sums of such numbers are still numbers
+FEW_VALUES = 10  # whole numbers with no more different values than this may be classes
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,12 @@ class Column:
 
     def take(self, rows: npt.NDArray[np.intp]) -> Column:
         return Column(self.name, self.values[rows])
+
+    def as_text(self) -> list[str | None]:
+        """Each cell, None where it is missing; 3 rather than 3.0."""
+        if not self.is_numeric:
+            return list(self.values)
+        return [None if np.isnan(number) else number_name(number) for number in self.values]
 
 
 @dataclass(frozen=True)
@@ -149,19 +157,12 @@ def refuse_wide(source: object, columns: int) -> None:
         raise DataError(f"{source} has {columns} columns; the most that are read are {MOST_COLUMNS}")
 
 
-def no_column(name: object, names: Sequence[object]) -> str:
-    """`has no column 'x'; ...`, with the nearest of those that there are."""
-    nearest = difflib.get_close_matches(str(name), [str(one) for one in names[:1000]], n=1)
+def unknown_column(source: object, name: object, names: Sequence[object]) -> DataError:
+    """The error for a column that is not there, with the nearest of those that are."""
+    known = [str(one) for one in names]
+    nearest = difflib.get_close_matches(str(name), known[:1000], n=1)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    return f"has no column {name!r}; {hint}it has {listed([str(one) for one in names])}"
-
-
-def unknown_column(source: str, name: str, names: Sequence[str]) -> DataError:
-    """The error for a column that is not there; of many columns, the message lists the nearest and the first few."""
-    if len(names) > _LISTED:
-        nearest = difflib.get_close_matches(name, names, n=1) if len(names) <= 1000 else []
-        names = [*nearest, *(n for n in names[:_LISTED] if n not in nearest), f"... ({len(names)} in all)"]
-    return DataError(unknown_name(f"column in {source}:", name, names))
+    return DataError(f"{source} has no column {name!r}; {hint}it has {listed(known)}")
 
 
 def listed(names: Collection[str]) -> str:
@@ -183,6 +184,25 @@ def is_number_like(text: str) -> bool:
 def are_codes(cells: Collection[str]) -> bool:
     """Digits with leading zeros, such as zip codes: names, not numbers."""
     return any(cell[0] == "0" and len(cell) > 1 for cell in cells) and all(_DIGITS.fullmatch(cell) for cell in cells)
+
+
+def refuse_large(table: Table, column: Column) -> None:
+    """Refuses numbers that cannot be reckoned with."""
+    values = column.values.astype(np.float64)
+    large = np.abs(values) > _LARGEST
+    if large.any():
+        row = int(large.argmax())
+        found = "infinite" if np.isinf(values[row]) else f"{values[row]:g}"
+        raise DataError(
+            f"{table.source}: column {column.name!r}, row {row + 1} is {found}; "
+            f"expected finite numbers up to {_LARGEST:g}, correct the cell, or give the column in other units"
+        )
+
+
+def first_unreadable(cells: list[str]) -> str:
+    """The first cell that is not written as a number, if all were; else the first that is written in another way."""
+    odd = [cell for cell in cells if not is_number_like(cell)] or [cell for cell in cells if "," in cell]
+    return (odd or cells)[0]
 
 
 def object_array(cells: Iterable[str | None]) -> npt.NDArray[Any]:

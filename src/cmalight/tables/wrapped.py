@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from cmalight.errors import DataError
+from cmalight.errors import DataError, needed
 from cmalight.files import refuse_larger
 from cmalight.tables.delimited import read_csv
-from cmalight.tables.frames import table_from_frame
+from cmalight.tables.from_frame import table_from_frame
 from cmalight.tables.table import Reading, Table, refuse_wide
 
 STANDARD_INPUT = Path("-")
@@ -54,11 +54,9 @@ def read_sheet(path: Path, reading: Reading) -> Table:
     Raises:
         DataError: it is damaged, or would take too much memory.
     """
-    try:
+    with needed(f"{path} needs openpyxl", "excel"):
         import openpyxl  # type: ignore[import-untyped]
         import pandas
-    except ImportError as error:
-        raise ImportError(f'{path} needs openpyxl: pip install "cmalight[excel]"') from error
     try:
         with zipfile.ZipFile(path) as archive:
             refuse_larger(path, sum(member.file_size for member in archive.infolist()), error=DataError)

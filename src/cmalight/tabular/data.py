@@ -13,23 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cmalight.errors import unknown_name
-from cmalight.tables.encoding import (
-    CategoricalFeature,
-    ClassTarget,
-    FeatureEncoding,
-    NumberTarget,
-    NumericFeature,
-    Target,
-    Task,
-    complete_target,
-    detect_task,
-)
+from cmalight.errors import check_choice, invalid
+from cmalight.tables.encoding import CategoricalFeature, FeatureEncoding, NumericFeature
 from cmalight.tables.reading import read_table
 from cmalight.tables.recognition import Recognition, recognise
 from cmalight.tables.scaling import SCALING_KINDS, MinMax, ScalingKind
 from cmalight.tables.splitting import Rows, split_rows
 from cmalight.tables.table import Reading, Table, listed
+from cmalight.tables.targets import ClassTarget, NumberTarget, Target, Task, complete_target, detect_task
 
 if TYPE_CHECKING:
     from cmalight.datasets import DataSplit
@@ -53,6 +44,7 @@ class TableChoices:
         scaling: of the numbers among the inputs: "robust" by median and quartiles, with outliers drawn in, "standard"
             by mean and standard deviation, "minmax" to [0, 1].
         as_is: columns that are taken as they are, though they look like dates, amounts or ids.
+        trust: take the files of a data set whatever their checksum; the model says so then.
     """
 
     target: str | None = None
@@ -65,16 +57,14 @@ class TableChoices:
     seed: int = 0
     scaling: ScalingKind = "robust"
     as_is: tuple[str, ...] = ()
+    trust: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.test_share < 1:
-            raise ValueError(f"Invalid test_share value: {self.test_share}; expected 0 or more, and less than 1")
-        if self.impute not in (None, "median"):
-            raise ValueError(f"Invalid impute value: {self.impute!r}; expected 'median' or None")
-        if self.scaling not in SCALING_KINDS:
-            raise ValueError(unknown_name("scaling", self.scaling, SCALING_KINDS))
-        if self.task not in (None, "regression", "classification"):
-            raise ValueError(f"Invalid task value: {self.task!r}; expected 'regression' or 'classification'")
+            raise invalid("test_share", self.test_share, "0 or more, and less than 1")
+        check_choice("impute", self.impute, ("median", None))
+        check_choice("scaling", self.scaling, SCALING_KINDS)
+        check_choice("task", self.task, ("regression", "classification", None))
 
 
 Pair = tuple[Any, Any]
@@ -108,6 +98,8 @@ def prepare(source: str | Path | Table, choices: TableChoices) -> Prepared:
     """Reads, checks, splits and encodes; says by log what was decided."""
     if not isinstance(source, Table) and not is_file(source):
         return _prepare_dataset(str(source), choices)
+    if choices.trust:
+        raise ValueError("trust is for data sets, whose files have a known checksum; leave it out for a file or table")
     table = source if isinstance(source, Table) else _read(Path(source), choices)
     name = choices.target or ("y" if table.layout == "npz" else None)
     if name is None:
@@ -180,7 +172,9 @@ def _prepare_dataset(name: str, choices: TableChoices) -> Prepared:
     for option, given in file_options.items():
         if given:
             raise ValueError(f"{option} is for files, and {name!r} is a data set, which comes ready; leave it out")
-    data = load_dataset(name, seed=choices.seed, test_share=choices.test_share)
+    data = load_dataset(name, seed=choices.seed, test_share=choices.test_share, trust=choices.trust)
+    if choices.trust:
+        logger.warning("the files of %s are taken whatever their checksum (trust)", name)
     if choices.task not in (None, data.task):
         raise ValueError(f"the data set {name!r} is for {data.task}; leave the task out")
     logger.info("data: %s, %s rows, %s features", name, len(data.x_train) + len(data.x_test), data.features)

@@ -9,8 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from cmalight.errors import needed
 from cmalight.files import check_outputs, write_all
-from cmalight.tables.encoding import ClassTarget, Target
+from cmalight.tables.targets import ClassTarget, Target
 
 
 class Served(nn.Module):
@@ -60,11 +61,9 @@ def export_network(network: nn.Module, target: Target, width: int, path: str | P
         torch.export.save(program, content)
         write_all({path: content.getvalue()})
         return
-    try:
+    with needed(f"{path} needs onnx and onnxscript", "onnx"):
         import onnx  # type: ignore[import-not-found,unused-ignore] # noqa: F401
         import onnxscript  # type: ignore[import-untyped,import-not-found,unused-ignore] # noqa: F401
-    except ImportError as error:
-        raise ImportError(f'{path} needs onnx and onnxscript: pip install "cmalight[onnx]"') from error
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "model.onnx"
         torch.onnx.export(

@@ -1,4 +1,4 @@
-"""A trained network with its encoding: applied to tables, written to a file, read back without running code from it."""
+"""A trained network with its encoding, applied to tables."""
 
 from __future__ import annotations
 
@@ -15,22 +15,17 @@ import torch
 from torch import nn
 
 from cmalight.errors import DataError
-from cmalight.models import network_from_dict, network_to_dict
-from cmalight.sealed import DamagedError, SealError, VersionError, seal, unseal
-from cmalight.tables.encoding import ClassTarget, FeatureEncoding, Target, complete_target, target_from_dict
-from cmalight.tables.frames import table_from_frame
+from cmalight.tables.encoding import FeatureEncoding
+from cmalight.tables.from_frame import table_from_frame
 from cmalight.tables.recognition import Recognition
 from cmalight.tables.scaling import Array
 from cmalight.tables.table import Column, Reading, Table, listed, number_name
+from cmalight.tables.targets import ClassTarget, Target, complete_target
 from cmalight.tabular.export import export_network
 from cmalight.tabular.scores import Scores, scores_of
-from cmalight.training.schema import TEXT, DictOf, ListOf, Maybe, Number, One, Record, Tagged, anything
 
 if TYPE_CHECKING:
     import pandas
-
-KIND = "cmalight-model"
-VERSION = 1
 
 Unknown = Literal["zeros", "refuse"]
 
@@ -73,8 +68,7 @@ class Predictions:
                 columns |= {f"probability {name}": self.probabilities[:, i] for i, name in enumerate(self.classes)}
             else:
                 columns["probability"] = self.probabilities.max(axis=1)
-        frame: pandas.DataFrame = pandas.DataFrame(columns)
-        return frame
+        return pandas.DataFrame(columns)
 
     def to_csv(self, *, probabilities: bool = False) -> str:
         """The frame as csv: predictions to eight digits, probabilities to four places."""
@@ -101,6 +95,7 @@ class TabularModel:
         missing: cells that stood for a missing value in the training data.
         guess: the mean of the target, or the share of each class, in the training rows.
         recognition: the columns that were converted before they were encoded.
+        trusted: whether the files of its data set were taken whatever their checksum.
     """
 
     network: nn.Module
@@ -110,6 +105,7 @@ class TabularModel:
     missing: tuple[str, ...] = ()
     guess: tuple[float, ...] = ()
     recognition: Recognition = Recognition()  # noqa: RUF009 - it is frozen
+    trusted: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -235,136 +231,3 @@ class TabularModel:
             if unknown == "refuse":
                 raise ValueError(f"{found}{listed(categories)}; correct them, or allow them (unknown 'zeros')")
             logger.warning("%s%s; they count as none of the known ones", found, listed(categories))
-
-
-def model_to_bytes(model: TabularModel) -> bytes:
-    """The content of a model file: plain values and tensors."""
-    content = {
-        "network": network_to_dict(model.network),
-        "weights": model.network.state_dict(),
-        "features": model.features.to_dict(),
-        "target": model.target.to_dict(),
-        "ignored": list(model.ignored),
-        "missing": list(model.missing),
-        "guess": list(model.guess),
-        "recognised": model.recognition.to_list(),
-    }
-    return seal(content, kind=KIND, version=VERSION)
-
-
-def load_model(path: str | Path) -> TabularModel:
-    """Reads a model file; nothing in it is executed, and what is not intact is refused.
-
-    Args:
-        path: of the file.
-
-    Returns:
-        The model.
-
-    Raises:
-        ValueError: if it is no model, or damaged, or of another version.
-    """
-    path = Path(path)
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a directory; give the model file in it")
-    if not path.exists():
-        raise FileNotFoundError(f"there is no model file {path}; `cmalight train ... --save {path}` writes one")
-    try:
-        plain = unseal(path.read_bytes(), kind=KIND, version=VERSION)
-    except VersionError as error:
-        raise ValueError(
-            f"{path} has model format {error.found!r}, and this cmalight reads format {VERSION}; "
-            "update it (pip install -U cmalight), or train the model again"
-        ) from error
-    except DamagedError as error:
-        raise ValueError(
-            f"{path} is damaged: its content does not fit its checksum; copy it again, or train the model again"
-        ) from error
-    except SealError as error:
-        raise ValueError(
-            f"{path} is cut off, or not a model file of cmalight; expected one that `cmalight train --save` wrote"
-        ) from error
-    try:
-        return _model_from(plain)
-    except (LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-        raise ValueError(f"{path} does not describe a model: {reason}; train the model again") from error
-
-
-_MINMAX = Record({"kind": TEXT, "low": ListOf(Number()), "high": ListOf(Number())})
-_CENTRED = Record({"kind": TEXT, "centre": ListOf(Number()), "spread": ListOf(Number())})
-_SCALING = Tagged("kind", {"minmax": _MINMAX, "standard": _CENTRED, "robust": _CENTRED})
-_MODEL = Record(
-    {
-        "network": Tagged("kind", {"layered": DictOf(str, anything)}),  # which checks itself
-        "weights": DictOf(str, One((torch.Tensor,), "a tensor")),
-        "features": Record(
-            {
-                "columns": ListOf(
-                    Tagged(
-                        "kind",
-                        {
-                            "numeric": Record({"kind": TEXT, "name": TEXT, "fill": Maybe(Number())}),
-                            "categorical": Record(
-                                {"kind": TEXT, "name": TEXT, "categories": ListOf(TEXT), "fill": Maybe(TEXT)}
-                            ),
-                        },
-                    )
-                ),
-                "scaling": _SCALING,
-            }
-        ),
-        "target": Tagged(
-            "task",
-            {
-                "regression": Record({"task": TEXT, "name": TEXT, "scaling": _SCALING}),
-                "classification": Record({"task": TEXT, "name": TEXT, "classes": ListOf(TEXT)}),
-            },
-        ),
-        "ignored": ListOf(TEXT),
-        "missing": ListOf(TEXT),
-        "guess": ListOf(Number()),
-        "recognised": ListOf(
-            Tagged(
-                "kind",
-                {
-                    "dates": Record({"kind": TEXT, "name": TEXT, "format": TEXT, "parts": ListOf(TEXT)}),
-                    "amounts": Record({"kind": TEXT, "name": TEXT, "sign": TEXT, "decimal": TEXT}),
-                },
-            )
-        ),
-    }
-)
-
-
-def _model_from(plain: dict[str, Any]) -> TabularModel:
-    _MODEL("the model", plain)
-    weights: dict[str, torch.Tensor] = plain["weights"]
-    with torch.device("meta"):  # takes no memory, so that a file cannot ask for more than it brings
-        network = network_from_dict(plain["network"])
-    network.load_state_dict(weights, assign=True)
-    features = FeatureEncoding.from_dict(plain["features"])
-    target = target_from_dict(plain["target"])
-    if (plain["network"]["features"], plain["network"].get("outputs", 1)) != (features.width, target.outputs):
-        raise ValueError("the network does not fit the encoding")
-    for name, weight in weights.items():
-        if weight.dtype != torch.float32 or not bool(torch.isfinite(weight).all()):
-            raise ValueError(f"the weights {name} are not finite numbers of type float32")
-    _check_encoding(features, target)
-    guess = tuple(float(share) for share in plain["guess"])
-    if len(guess) != target.outputs:
-        raise ValueError("the guess does not fit the target")
-    recognition = Recognition.from_list(plain["recognised"])
-    ignored, missing = tuple(plain["ignored"]), tuple(plain["missing"])
-    return TabularModel(network, features, target, ignored, missing, guess, recognition)
-
-
-def _check_encoding(features: FeatureEncoding, target: Target) -> None:
-    names = [*features.names, target.name]
-    lists = [names, *(feature.categories for feature in features.categorical)]
-    if isinstance(target, ClassTarget):
-        lists.append(target.classes)
-    elif target.scaling.columns != 1:
-        raise ValueError("the target is not scaled as one number")
-    if any(len(set(some)) < len(some) for some in lists):
-        raise ValueError("a name is there twice")

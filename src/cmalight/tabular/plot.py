@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cmalight.errors import needed
 from cmalight.tabular.scores import Scores
-from cmalight.training.history import EpochRecord, History
+from cmalight.training.records.history import EpochRecord, History
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,10 +26,8 @@ def check_picture(path: Path) -> None:
     """A picture of that name can be drawn here."""
     if path.suffix.lower() not in PICTURES:
         raise ValueError(f"{path} has no known type of picture; expected a name ending in {', '.join(PICTURES)}")
-    try:
+    with needed(f"{path} needs matplotlib", "cli"):
         import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ImportError(f'{path} needs matplotlib: pip install "cmalight[cli]"') from error
 
 
 def training_picture(history: History, scores: Scores | None, *, title: str, kind: str, loss: str) -> bytes:

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cmalight.tables.encoding import ClassTarget, Target
 from cmalight.tables.scaling import Array
-from cmalight.training.metrics import measured
+from cmalight.tables.targets import ClassTarget, Target
+from cmalight.training.records.metrics import measured
 
 NUMBER_SCORES = ("r2", "rmse", "mae")
 CLASS_SCORES = ("accuracy", "f1", "auc", "log_loss")

@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from cmalight.errors import check_choice, check_whole, invalid
 from cmalight.evaluation.batches import Order
-from cmalight.training.engine import EngineName
-from cmalight.training.history import History
-from cmalight.training.metrics import MetricChoice
+from cmalight.training.epochs.engine import EngineName
 from cmalight.training.multistart import ManyStarts, Start
+from cmalight.training.records.clock import ClockName
+from cmalight.training.records.history import History
+from cmalight.training.records.metrics import MetricChoice
+from cmalight.training.records.stopping import Status, StopRules
 from cmalight.training.run import Run
-from cmalight.training.settings import Settings
-from cmalight.training.stopping import Status, StopRules
+from cmalight.training.settings import FitSettings
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ def fit(
     engine: EngineName = "auto",
     starts: int = 1,
     threads: int | None = None,
+    clock: ClockName = "wall",
 ) -> FitResult:
     """Train `model` in place until a stop rule applies.
 
@@ -97,8 +100,8 @@ def fit(
             frozen in eval mode stay so.
         loss_fn: `loss_fn(model(inputs), targets)` gives the mean loss of a batch.
         data: a pair (inputs, targets) of tensors or arrays, `TensorBatches`, or a DataLoader of such pairs.
-        optimizer: a name ("auto", which finds its step size, "cmalight", "cma", "ig", "adam", ...; docs/choosing.md)
-            or a ready optimizer over the model's parameters.
+        optimizer: a name ("auto", which finds its step size, "cmalight", "cma", "ig", "adam", ...;
+            docs/start/choosing.md) or a ready optimizer over the model's parameters.
         optimizer_options: arguments of the optimizer of that name, such as {"lr": 0.1, "weight_decay": 1e-4}.
         batch_size: of the batches made from a pair; the last one may be smaller.
         order: of the samples of a pair: "reshuffle" in every epoch, or "fixed".
@@ -122,10 +125,12 @@ def fit(
         callbacks: objects with `on_epoch_end(record)`, which returns True to stop.
         progress: show a bar on a terminal, one line per epoch in CI logs.
         engine: "compiled" runs epochs as native loops, "eager" step by step in Python, with the same results;
-            "auto" compiles where that is predicted to pay (docs/engines.md).
+            "auto" compiles where that is predicted to pay (docs/guides/engines.md).
         starts: train so many at once, compiled: the first has the model's weights, the others draw theirs anew;
             the model ends with those of the best.
         threads: of torch, while it trains; None takes one for small steps over a table, else as many as torch has.
+        clock: of time_limit and of the history's seconds: the "wall"'s, or the "processor"'s time, which does not run
+            while others have the processor, and runs as many times as fast as threads are at work.
 
     Returns:
         How the training ended, and its history.
@@ -135,20 +140,28 @@ def fit(
         CheckpointError: the checkpoint is damaged, in use, or that of another run.
 
     Example:
-        >>> result = fit(model, nn.MSELoss(), (x, y), max_epochs=30, validation=(x_val, y_val))
-        >>> print(result)
-        >>> print(result.history)
+        >>> import torch
+        >>> from torch import nn
+        >>> from cmalight import fit
+        >>> _ = torch.manual_seed(0)
+        >>> x = torch.rand(1000, 8)
+        >>> y = x.sum(1, keepdim=True).sin()
+        >>> model = nn.Sequential(nn.Linear(8, 20), nn.Tanh(), nn.Linear(20, 1))
+        >>> result = fit(model, nn.MSELoss(), (x[200:], y[200:]), validation=(x[:200], y[:200]), max_epochs=5)
+        >>> print(result.status.value, result.epochs)
+        max_epochs 5
+        >>> result.history[-1].validation_loss < result.history[0].validation_loss
+        True
     """
-    if engine not in ("auto", "eager", "compiled"):
-        raise ValueError(f"Invalid engine value: {engine!r}; expected 'auto', 'eager' or 'compiled'")
-    if not isinstance(starts, int) or starts < 1:
-        raise ValueError(f"Invalid starts value: {starts!r}; expected a whole number >= 1")
-    if threads is not None and (not isinstance(threads, int) or threads < 1):
-        raise ValueError(f"Invalid threads value: {threads!r}; expected a whole number >= 1, or None")
+    check_choice("engine", engine, get_args(EngineName))
+    check_whole("starts", starts, least=1)
+    if threads is not None:
+        check_whole("threads", threads, least=1)
+    check_choice("clock", clock, get_args(ClockName))
     if isinstance(metrics, str):
-        raise ValueError(f"Invalid metrics value: {metrics!r}; expected a list of names, for example ({metrics!r},)")
+        raise invalid("metrics", metrics, f"a list of names, for example ({metrics!r},)")
     rules = StopRules(max_epochs, time_limit, target_loss, min_lr, patience, tolerance)
-    settings = Settings(
+    settings = FitSettings(
         rules=rules,
         metrics=tuple(metrics),
         monitor=monitor,
@@ -164,10 +177,12 @@ def fit(
         seed=seed,
         engine=engine,
         threads=threads,
+        clock=clock,
     )
     run = Run(model, loss_fn, data, validation, optimizer, optimizer_options, settings)
     many = ManyStarts(run, starts) if starts > 1 else None
     stop = run.train(None if many is None else many.epochs)
+    compiled = run.engine.compiled is not None if many is None else many.is_compiled
     return FitResult(
         status=stop.status,
         reason=stop.reason,
@@ -177,7 +192,7 @@ def fit(
         seconds=run.seconds,
         best_epoch=run.best.epoch,
         optimizer=run.optimizer,
-        engine="compiled" if many is not None or run.engine.compiled is not None else "eager",
+        engine="compiled" if compiled else "eager",
         engine_reason=run.engine.reason,
         compile_seconds=run.engine.compile_seconds,
         starts=() if many is None else tuple(many.starts),

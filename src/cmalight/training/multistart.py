@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import copy
-import logging
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from cmalight.compiled.checks import check
-from cmalight.compiled.layout import CannotCompile
-from cmalight.compiled.select import compile_seconds
 from cmalight.compiled.several_starts import ManyStartsEngine
-from cmalight.optim.epoch import Epoch
+from cmalight.evaluation.batches import TensorBatches
+from cmalight.optim.bracket.epoch import Epoch
 from cmalight.optim.host import EpochOptimizer
-from cmalight.training.history import History
-from cmalight.training.loop import EpochFigures, lr_of_epoch, plain_figures, watched_figures
-from cmalight.training.own_randomness import own_randomness
+from cmalight.training.checkpoints.model_state import ModelState
+from cmalight.training.epochs.loop import (
+    EpochFigures,
+    eager_cycle,
+    lr_of_epoch,
+    plain_epoch,
+    plain_figures,
+    watched_figures,
+)
+from cmalight.training.epochs.own_randomness import own_randomness
+from cmalight.training.records.history import History
+from cmalight.training.records.stopping import Status, Stop, StopTraining
 from cmalight.training.run import Run
-from cmalight.training.settings import Settings
-from cmalight.training.state import ModelState
-from cmalight.training.stopping import Status, Stop, StopTraining
+from cmalight.training.settings import FitSettings
 
-logger = logging.getLogger("cmalight")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,34 @@ class _Started:
     loss: float = math.inf  # of the last epoch that moved it
 
 
+class _OneByOne:
+    """Eager epochs of several starts; each sees the batches that the first has seen."""
+
+    def __init__(self, runs: Sequence[Run], feed: TensorBatches) -> None:
+        self._runs = runs
+        self._feed = feed
+
+    def watched(self, epochs: Sequence[Epoch | None]) -> None:
+        """The steps of an epoch of each start that has one."""
+        for run, epoch in self._each(epochs):
+            if isinstance(run.optimizer, EpochOptimizer):
+                eager_cycle(run.trained, run.optimizer, epoch)
+
+    def plain(self, moves: Sequence[bool]) -> list[float]:
+        """An epoch under torch's optimizers; the mean loss that each saw."""
+        losses = [math.nan] * len(self._runs)
+        for run, _ in self._each([moving or None for moving in moves]):
+            losses[self._runs.index(run)] = plain_epoch(run.trained, run.optimizer).f_tilde
+        return losses
+
+    def _each(self, whose: Sequence[_T | None]) -> Iterator[tuple[Run, _T]]:
+        number = self._feed.epoch
+        for run, own in zip(self._runs, whose, strict=True):
+            if own is not None:
+                self._feed.set_epoch(number)
+                yield run, own
+
+
 class ManyStarts:
     """Trains copies of a run's model together; the first has its weights, the others draw theirs anew.
 
@@ -73,6 +107,7 @@ class ManyStarts:
         self._is_watched = isinstance(run.optimizer, EpochOptimizer)
         self.starts: list[Start] = []
         self.best = 0
+        self.is_compiled = False
 
     def epochs(self) -> Stop:
         """Until the last start has ended; `starts` and `best` say how."""
@@ -90,27 +125,37 @@ class ManyStarts:
         return Stop(self.starts[self.best].status, self.starts[self.best].reason)
 
     def _prepare(self) -> None:
+        """The steps of all starts as one native loop, or one start after the other, as for a single one."""
         run = self._run
-        try:
-            feed = check(run.model, run.loss_fn, run.optimizer, run.feed)
-            self._engine = ManyStartsEngine(
+        if not isinstance(run.feed, TensorBatches):
+            raise ValueError(
+                f"Several starts see the same batches, which a {type(run.feed).__name__} does not promise: "
+                "pass a pair of tensors, or TensorBatches"
+            )
+
+        def make(feed: TensorBatches) -> ManyStartsEngine:
+            return ManyStartsEngine(
                 [(started.run.model, started.run.optimizer) for started in self._starts],
                 run.loss_fn,
                 feed,
                 before_block=self._before_block,
                 seconds_left=run.seconds_left,
             )
-            run.engine.compiler = self._engine
-            logger.warning(
-                "%s starts are compiled, in about %.0f s, to be trained at once.",
-                len(self._starts),
-                compile_seconds(run.model),
-            )
-            self._engine.prepare()
-        except CannotCompile as reason:
-            raise ValueError(f"Several starts at once are compiled, which is not possible here: {reason}") from reason
-        for number, started in enumerate(self._starts):
-            started.run.objectives.use(self._engine.objective(number), self._engine.objective(number))
+
+        epochs = run.settings.rules.max_epochs
+        compiled = run.engine.chosen(
+            make,
+            epochs_left=math.inf if epochs is None else epochs * len(self._starts),
+            seconds_left=run.seconds_left(),
+            note=run.note,
+        )
+        self.is_compiled = compiled is not None
+        self._engine: ManyStartsEngine | _OneByOne = compiled or _OneByOne(
+            [started.run for started in self._starts], run.feed
+        )
+        if compiled is not None:
+            for number, started in enumerate(self._starts):
+                started.run.objectives.use(compiled.objective(number), compiled.objective(number))
 
     def _before_block(self, number: int) -> None:
         self._run.before_batch(number)
@@ -214,12 +259,10 @@ def draw_anew(model: nn.Module, seed: int) -> None:
                 module.reset_parameters()  # type: ignore[operator]
 
 
-def _check(settings: Settings, model: nn.Module, optimizer: Optimizer, count: int) -> None:
+def _check(settings: FitSettings, model: nn.Module, optimizer: Optimizer, count: int) -> None:
     for name in ("checkpoint", "history_file", "restore_best"):
         if getattr(settings, name):
             raise ValueError(f"{name} is for one start; with starts={count} leave it out")
-    if settings.engine == "eager":
-        raise ValueError("Several starts at once are compiled: leave out engine='eager'")
     if optimizer.state or (isinstance(optimizer, EpochOptimizer) and optimizer.control.state.epochs):
         raise ValueError("The optimizer has taken steps already, and several starts begin anew: pass a fresh one")
     for name, p in model.named_parameters():

@@ -17,19 +17,19 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cmalight.evaluation.batches import TensorBatches
-from cmalight.evaluation.randomness import Source, randomness_of
+from cmalight.evaluation.randomness import RandomSource, randomness_of
 from cmalight.optim.host import EpochOptimizer
 from cmalight.sealed import bytes_of, unreadable
-from cmalight.training import checkpoint, content_forms
-from cmalight.training.best import Best
-from cmalight.training.checkpoint import CheckpointError
-from cmalight.training.engine import ChosenEngine
-from cmalight.training.history import History
-from cmalight.training.metrics import metric_name
-from cmalight.training.objectives import Objectives
-from cmalight.training.schema import MisfitError
-from cmalight.training.settings import Settings
-from cmalight.training.state import ModelState
+from cmalight.training.checkpoints import checkpoint, content_forms
+from cmalight.training.checkpoints.checkpoint import CheckpointError
+from cmalight.training.checkpoints.forms import MisfitError
+from cmalight.training.checkpoints.model_state import ModelState
+from cmalight.training.data.objectives import Objectives
+from cmalight.training.epochs.engine import ChosenEngine
+from cmalight.training.records.best import Best
+from cmalight.training.records.history import History
+from cmalight.training.records.metrics import metric_name
+from cmalight.training.settings import FitSettings
 
 if TYPE_CHECKING:
     from cmalight.locks import Lock
@@ -47,7 +47,7 @@ class Resumable(Protocol):
     feed: Any
     validation: Any
     optimizer: Optimizer
-    settings: Settings
+    settings: FitSettings
     history: History
     best: Best
     next_lr: float
@@ -211,7 +211,7 @@ class RunCheckpoints:
         rules = self._run.settings.rules
         return [rules.max_epochs, rules.time_limit]
 
-    def _sources(self) -> tuple[Source, ...]:
+    def _sources(self) -> tuple[RandomSource, ...]:
         run = self._run
         return randomness_of(run.model, loader=run.feed, loss_fn=run.loss_fn, optimizer=run.optimizer).sources
 

@@ -12,25 +12,32 @@ from torch.optim import Optimizer
 from cmalight.compiled.layout import CannotCompile
 from cmalight.evaluation.counting import counter
 from cmalight.evaluation.undisturbed import undisturbed
-from cmalight.optim.budget import Budget as EpochBudget
+from cmalight.optim.control.budget import Budget
 from cmalight.optim.host import EpochOptimizer
 from cmalight.parallel.ranks import is_distributed, ranks_of
-from cmalight.training.best import Best
-from cmalight.training.budget import Budget
-from cmalight.training.clock import TrainingClock
-from cmalight.training.engine import ChosenEngine
-from cmalight.training.feed import device_of, training_feed, validation_feed
-from cmalight.training.history import EpochRecord, History, HistoryFile
-from cmalight.training.loop import EpochFigures, Problem, lr_of_epoch, plain_epoch, plain_figures, watched_epoch
-from cmalight.training.measure import measure
-from cmalight.training.objectives import Objectives, eager_objectives
-from cmalight.training.optimizers import make_optimizer, require_parameters_of
-from cmalight.training.own_randomness import own_randomness, warn_of_uncovered
-from cmalight.training.progress import Display, make_display
+from cmalight.training.data.feed import device_of, training_feed, validation_feed
+from cmalight.training.data.objectives import Objectives, eager_objectives
+from cmalight.training.epochs.engine import ChosenEngine
+from cmalight.training.epochs.loop import (
+    EpochFigures,
+    ModelAndData,
+    lr_of_epoch,
+    plain_epoch,
+    plain_figures,
+    watched_epoch,
+)
+from cmalight.training.epochs.own_randomness import own_randomness, warn_of_uncovered
+from cmalight.training.epochs.threads import limited_threads
+from cmalight.training.records.best import Best
+from cmalight.training.records.clock import TrainingClock
+from cmalight.training.records.history import EpochRecord, History, HistoryFile
+from cmalight.training.records.metrics import measure
+from cmalight.training.records.progress import RunDisplay, make_display
+from cmalight.training.records.stopping import Interruptions, Status, Stop, StopTraining
 from cmalight.training.resume import RunCheckpoints
-from cmalight.training.settings import Settings
-from cmalight.training.stopping import Interruptions, Status, Stop, StopTraining
-from cmalight.training.threads import limited_threads
+from cmalight.training.settings import FitSettings
+from cmalight.training.solvers.optimizers import make_optimizer, require_parameters_of
+from cmalight.training.solvers.run_budget import RunBudget
 
 
 class Run:
@@ -44,7 +51,7 @@ class Run:
         validation: Any,
         optimizer: str | Optimizer,
         optimizer_options: Mapping[str, Any] | None,
-        settings: Settings,
+        settings: FitSettings,
     ) -> None:
         refuse_ranks(model)
         self.model = model
@@ -68,19 +75,19 @@ class Run:
         self.history = History()
         self.best = Best(monitor=settings.monitor, keep_weights=settings.restore_best)
         self.next_lr, self.direction_norm = float("nan"), None
-        self._problem = Problem(
+        self.trained = ModelAndData(
             model, loss_fn, self.feed, device_of(model), counter(loss_fn, self.feed), self.before_batch
         )
         self.objectives = Objectives(*eager_objectives(model, loss_fn, self.feed), self.check_limits)
-        self.engine = ChosenEngine(settings.engine, self._problem, self.optimizer)
-        self.clock = TrainingClock()
+        self.engine = ChosenEngine(settings.engine, self.trained, self.optimizer)
+        self.clock = TrainingClock(kind=settings.clock)
         rules = settings.rules
         self.tell_budget(
-            Budget(max_epochs=rules.max_epochs, time_limit=rules.time_limit, seconds=lambda: self.clock.seconds())
+            RunBudget(max_epochs=rules.max_epochs, time_limit=rules.time_limit, seconds=lambda: self.clock.seconds())
         )
         self.interruptions = Interruptions()
         self.resumed_at = 0
-        self._display = Display()
+        self._display = RunDisplay()
         self._checkpoints = (
             None
             if settings.checkpoint is None
@@ -99,11 +106,11 @@ class Run:
         """Training time so far."""
         return self.clock.seconds()
 
-    def tell_budget(self, budget: Budget) -> None:
+    def tell_budget(self, budget: RunBudget) -> None:
         """To an optimizer that asks how much of the run is done."""
         self.budget = budget
         if isinstance(self.optimizer, EpochOptimizer):  # it counts the batches of an epoch by itself
-            self.optimizer.budget = EpochBudget(
+            self.optimizer.budget = Budget(
                 max_epochs=budget.max_epochs, reported=budget.clock_share, epochs_before=lambda: len(self.history)
             )
         elif hasattr(self.optimizer, "budget"):
@@ -130,7 +137,7 @@ class Run:
             )
             if self.resumed_at:
                 self._display.note(f"resumed from {self.settings.checkpoint} at epoch {self.resumed_at}")
-            self.clock = TrainingClock(elapsed)
+            self.clock = TrainingClock(elapsed, kind=self.settings.clock)
             self.budget.epochs = float(len(self.history))
             stop = Stop(Status.INTERRUPTED, "an error")
             try:
@@ -182,9 +189,14 @@ class Run:
         self.engine.choose(
             epochs_left=float("inf") if rules.max_epochs is None else rules.max_epochs - len(self.history),
             seconds_left=self.seconds_left,
+            note=self.note,
         )
         if (compiled := self.engine.compiled) is not None:
             self.objectives.go_on_as(compiled.objective(), compiled.objective())
+
+    def note(self, text: str) -> None:
+        """A line for who watches."""
+        self._display.note(text)
 
     def seconds_left(self) -> float:
         limit = self.settings.rules.time_limit
@@ -203,13 +215,13 @@ class Run:
         compiled = self.engine.compiled
         if isinstance(self.optimizer, EpochOptimizer):
             return watched_epoch(
-                self._problem,
+                self.trained,
                 self.optimizer,
                 self.objectives.judging if self.optimizer.needs_objective else None,
                 None if compiled is None else compiled.inner_cycle,
             )
         if compiled is None:
-            return plain_epoch(self._problem, self.optimizer)
+            return plain_epoch(self.trained, self.optimizer)
         lr = lr_of_epoch(self.optimizer)
         return plain_figures(self.optimizer, lr=lr, f_tilde=compiled.plain_epoch())
 
@@ -238,21 +250,15 @@ class Run:
         measures_train_loss = self.settings.measures_train_loss(has_validation=self.validation is not None)
         if self.validation is not None:
             validation_loss, metrics = measure(
-                self.model, self.loss_fn, self.validation, self.settings.metrics, self._problem.device
+                self.model, self.loss_fn, self.validation, self.settings.metrics, self.trained.device
             )
         return EpochRecord(
             epoch=len(self.history),
             seconds=seconds,
-            f_tilde=figures.f_tilde,
-            lr=figures.lr,
-            alpha=figures.alpha,
-            outcome=figures.outcome,
-            evaluations=figures.evaluations,
             train_loss=self.true_train_loss() if measures_train_loss else None,
             validation_loss=validation_loss,
             metrics=metrics,
-            next_lr=figures.next_lr,
-            phi=figures.phi,
+            **figures.recorded(),
         )
 
     def true_train_loss(self) -> float:
@@ -300,5 +306,5 @@ def refuse_ranks(model: nn.Module) -> None:
     if is_distributed(model) and not ranks_of(model).alone:
         raise ValueError(
             "fit trains in one process, but the model is wrapped in DDP or sharded over several: "
-            "write the loop of docs/distributed.md, or pass the plain model to train one on each rank by itself"
+            "write the loop of docs/guides/distributed.md, or pass the plain model to train one on each rank by itself"
         )

@@ -10,14 +10,15 @@ from typing import Any
 from cmalight.errors import unknown_name
 from cmalight.evaluation.batches import Order
 from cmalight.files import check_outputs
-from cmalight.training.callbacks import Callback
-from cmalight.training.engine import EngineName
-from cmalight.training.metrics import MetricChoice, make_metrics
-from cmalight.training.stopping import StopRules
+from cmalight.training.epochs.engine import EngineName
+from cmalight.training.records.callbacks import Callback
+from cmalight.training.records.clock import ClockName
+from cmalight.training.records.metrics import MetricChoice, make_metrics
+from cmalight.training.records.stopping import StopRules
 
 
 @dataclass(frozen=True)
-class Settings:
+class FitSettings:
     """What `fit` was asked for, beside the model and the data."""
 
     rules: StopRules
@@ -35,6 +36,7 @@ class Settings:
     seed: int
     engine: EngineName
     threads: int | None
+    clock: ClockName = "wall"
 
     def check(self, *, has_validation: bool, watched: bool) -> None:
         self._check_files()

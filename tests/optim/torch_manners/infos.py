@@ -91,7 +91,7 @@ def _errors_of_watchdogs(device: Any, dtype: Any) -> list[Any]:
 
 
 def _errors_cmalight(device: Any, dtype: Any) -> list[Any]:
-    unknown = _wrong("line_search", "exact", "Invalid line_search value: 'exact'; expected 'light' or 'certified'")
+    unknown = _wrong("line_search", "exact", "Invalid line_search value: 'exact'; expected one of light, certified")
     return [*_errors_of_watchdogs(device, dtype), unknown]
 
 

@@ -1,6 +1,7 @@
 """Controlled around Adam keeps torch's manners: closures, hooks, schedulers, GradScaler, compile, DCP, fused steps."""
 
 import copy
+import functools
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, se
 from torch.optim import lr_scheduler
 
 from cmalight import Controlled, Objective, Outcome
-from cmalight.optim.state import ControlState, names
+from cmalight.optim.control.state import ControlState, names
 from cmalight.rules.tolerant import Remembered
 
 from .loop import LOSS, assert_same_models, batches, network, run_epoch, through_a_file, train
@@ -198,3 +199,28 @@ def test_complex_parameters_are_controlled():
                 epoch.observe(value, 1)
                 optimizer.step()
     assert loss().item() < 0.05 * first
+
+
+def test_a_profiler_sees_the_steps_of_the_base():
+    model = network()
+    optimizer = controlled(model)
+    name = f"Optimizer.step#{type(optimizer.base).__name__}.step"
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        run_epoch(optimizer, model, batches())
+    assert [row.count for row in profiler.key_averages() if row.key == name] == [len(batches())]
+
+
+def test_a_step_of_the_base_that_somebody_wrapped_is_taken(monkeypatch):
+    model = network()
+    optimizer = controlled(model)
+    kind, calls = type(optimizer.base), []
+    inner = kind.step
+
+    @functools.wraps(inner)
+    def wrapped(*args, **kwargs):
+        calls.append(1)
+        return inner(*args, **kwargs)
+
+    monkeypatch.setattr(kind, "step", wrapped)
+    run_epoch(optimizer, model, batches())
+    assert len(calls) == len(batches())

@@ -10,13 +10,19 @@ import numpy as np
 
 from cmalight.bench.analysis.labels import Labelled, labelled
 from cmalight.bench.store.frames import Results
-from cmalight.errors import unknown_name
+from cmalight.errors import check_share, unknown_name
 
 if TYPE_CHECKING:
     import pandas
 
 Measure = Literal["seconds", "epochs", "evaluations", "work"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
+Problems = Literal["start", "pair"]
+# What counts as one in profiles, areas and wins.
+PROBLEMS: dict[Problems, str] = {
+    "start": "a data set, a network and a seed",
+    "pair": "a pair of data set and network; what it costs is the median over its starts",
+}
 # A full evaluation is a forward pass over the data; an epoch is a forward and a backward pass, which is about three.
 EVALUATION_IN_EPOCHS = 1 / 3
 _POINT_COLUMNS = ["key", "seconds", "epochs", "evaluations", "loss", "test_loss", "test_accuracy"]
@@ -63,6 +69,7 @@ def solution_costs(
     measure: Measure = "seconds",
     solvers: Collection[str] | None = None,
     complete: bool = True,
+    problems: Problems = "start",
 ) -> pandas.DataFrame:
     """What it cost each solver to solve each problem: one row per problem, one column per solver, inf for never.
 
@@ -75,6 +82,7 @@ def solution_costs(
         measure: "seconds" of training, "epochs", full "evaluations", or "work", epochs and a third of the evaluations.
         solvers: all others are as if they had never run.
         complete: leave out problems that one of the solvers has no result of; otherwise their costs are NaN.
+        problems: a "pair" of data set and network costs the median over those of its starts that count.
 
     Returns:
         The costs.
@@ -84,10 +92,10 @@ def solution_costs(
     """
     import pandas
 
-    if not 0 <= tau <= 1:
-        raise ValueError(f"Invalid tau value: {tau!r}; expected a number from 0 to 1")
+    check_share("tau", tau)
     if measure not in MEASURES:
         raise ValueError(unknown_name("measure", measure, MEASURES))
+    check_problems(problems)
     found = source if isinstance(source, Traces) else traces(source)
     runs = _chosen(found.labels, solvers)
     targets = _targets(found, runs, tau)
@@ -97,10 +105,34 @@ def solution_costs(
     runs = runs.assign(cost=runs["key"].map(spent.astype("float64")).fillna(np.inf))
     table: pandas.DataFrame = runs.pivot(index="problem", columns="label", values="cost")
     order = [one for one in found.labels.solvers if one in table.columns]
-    problems = pandas.unique(runs["problem"])
-    table = table.reindex(index=pandas.Index(problems, name="problem"), columns=pandas.Index(order, name="solver"))
-    chosen: pandas.DataFrame = table.dropna() if complete else table
-    return chosen
+    names = pandas.unique(runs["problem"])
+    table = table.reindex(index=pandas.Index(names, name="problem"), columns=pandas.Index(order, name="solver"))
+    return counted(table.dropna() if complete else table, found, problems)
+
+
+def check_problems(problems: str) -> None:
+    """Refuses what is no kind of problem."""
+    if problems not in PROBLEMS:
+        raise ValueError(unknown_name("kind of problems", problems, PROBLEMS))
+
+
+def counted(costs: pandas.DataFrame, found: Traces, problems: Problems) -> pandas.DataFrame:
+    """The costs of starts as they are, or of pairs of data set and network: the median over the starts of each.
+
+    Args:
+        costs: one row per start.
+        found: the runs that they are of.
+        problems: what a row shall stand for.
+
+    Returns:
+        One row per problem.
+    """
+    if problems == "start":
+        return costs
+    family = found.runs.drop_duplicates("problem").set_index("problem")["family"]
+    table: pandas.DataFrame = costs.groupby(family.reindex(costs.index), sort=False).median()
+    named: pandas.DataFrame = table.rename_axis(index="problem")
+    return named
 
 
 def _chosen(labels: Labelled, solvers: Collection[str] | None) -> pandas.DataFrame:
@@ -109,8 +141,7 @@ def _chosen(labels: Labelled, solvers: Collection[str] | None) -> pandas.DataFra
     for name in solvers:
         if name not in labels.solvers:
             raise ValueError(unknown_name("solver", name, labels.solvers))
-    chosen: pandas.DataFrame = labels.runs[labels.runs["label"].isin(list(solvers))]
-    return chosen
+    return labels.runs[labels.runs["label"].isin(list(solvers))]
 
 
 def _targets(found: Traces, runs: pandas.DataFrame, tau: float) -> pandas.DataFrame:
@@ -122,14 +153,12 @@ def _targets(found: Traces, runs: pandas.DataFrame, tau: float) -> pandas.DataFr
     start = starts(found)
     targets = lowest + tau * (start.reindex(lowest.index) - lowest)
     by_key = runs.set_index("key")["problem"].map(targets)
-    table: pandas.DataFrame = by_key.rename("target").to_frame()
-    return table
+    return by_key.rename("target").to_frame()
 
 
 def starts(found: Traces) -> pandas.Series[float]:
     """f(w0) by problem. All solvers of a problem start from the same weights; of rounding differences the largest."""
-    losses: pandas.Series[float] = found.runs[found.runs["status"] == "done"].groupby("problem")["initial_loss"].max()
-    return losses
+    return found.runs[found.runs["status"] == "done"].groupby("problem")["initial_loss"].max()
 
 
 def _points(runs: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.DataFrame:
@@ -159,9 +188,8 @@ def _points(runs: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.DataFram
     numbers = {name: "float64" for name in _POINT_COLUMNS if name != "key"}
     points = pandas.concat([part.astype({**numbers, "place": "int64", "key": "object"}) for part in parts])
     points = points[np.isfinite(points["loss"].to_numpy())]
-    points = points.sort_values(["key", "place"], kind="stable")
-    ordered: pandas.DataFrame = points[_POINT_COLUMNS].reset_index(drop=True)
-    return ordered
+    ordered: pandas.DataFrame = points.sort_values(["key", "place"], kind="stable")[_POINT_COLUMNS]
+    return ordered.reset_index(drop=True)
 
 
 def slices_by_key(frame: pandas.DataFrame) -> dict[str, slice]:
@@ -177,5 +205,4 @@ def slices_by_key(frame: pandas.DataFrame) -> dict[str, slice]:
 def _improvements(points: pandas.DataFrame) -> pandas.DataFrame:
     lowest = points.groupby("key", sort=False)["loss"].cummin()
     before = lowest.groupby(points["key"], sort=False).shift(1)
-    lower: pandas.DataFrame = points[~(points["loss"] >= before)].reset_index(drop=True)
-    return lower
+    return points[~(points["loss"] >= before)].reset_index(drop=True)

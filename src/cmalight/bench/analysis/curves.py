@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from cmalight.bench.analysis.costs import Traces, slices_by_key
 from cmalight.bench.analysis.profiles import Floats
-
-if TYPE_CHECKING:
-    import pandas
 
 Value = Literal["loss", "test_loss", "test_accuracy"]
 Axis = Literal["seconds", "epochs", "evaluations"]
@@ -41,7 +38,9 @@ class Bundles:
         self._slices = slices_by_key(points)
         done = traces.runs[traces.runs["status"] == "done"]
         grouped = done.groupby(["family", "label"], sort=False)["key"]
-        self.keys: dict[tuple[str, str], list[str]] = {place: list(keys) for place, keys in grouped}
+        self.keys: dict[tuple[str, str], list[str]] = {
+            (str(family), str(label)): list(keys) for (family, label), keys in grouped
+        }
 
     def curve(self, family: str, solver: str, value: Value, axis: Axis, fractions: Floats) -> Curve | None:
         """None where nothing was measured, or nothing spent."""
@@ -75,22 +74,3 @@ def median_curve(runs: Sequence[tuple[Floats, Floats]], places: Floats) -> Curve
         row[last >= 0] = y[last[last >= 0]]
     low, median, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
     return Curve(grid, low, median, high, len(runs))
-
-
-def curves(traces: Traces, family: str, *, value: Value = "loss", axis: Axis = "seconds") -> pandas.DataFrame:
-    """The curves of a data set and a network: columns `solver`, `x`, `low`, `median`, `high`."""
-    import pandas
-
-    bundles = Bundles(traces)
-    parts = []
-    for solver in traces.labels.solvers:
-        curve = bundles.curve(family, solver, value, axis, fractions(200))
-        if curve is not None:
-            parts.append(
-                pandas.DataFrame(
-                    {"solver": solver, "x": curve.x, "low": curve.low, "median": curve.median, "high": curve.high}
-                )
-            )
-    empty = pandas.DataFrame(columns=["solver", "x", "low", "median", "high"])
-    found: pandas.DataFrame = pandas.concat(parts, ignore_index=True) if parts else empty
-    return found

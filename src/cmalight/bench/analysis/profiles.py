@@ -66,8 +66,7 @@ def ratios(costs: pandas.DataFrame) -> pandas.DataFrame:
     with np.errstate(over="ignore"):
         np.divide(values, best, out=found, where=solved)
     found[(values == 0) & (best == 0)] = 1.0
-    table: pandas.DataFrame = pandas.DataFrame(found, index=checked.index, columns=checked.columns)
-    return table
+    return pandas.DataFrame(found, index=checked.index, columns=checked.columns)
 
 
 def profile_area(
@@ -84,7 +83,7 @@ def profile_area(
         level: of its interval.
 
     Returns:
-        One row per solver: `area`, and `low` and `high`, the bootstrap's percentile interval over problems.
+        One row per solver, with `area`, and `low` and `high`, the bootstrap's percentile interval over problems.
     """
     import pandas
 
@@ -103,8 +102,7 @@ def profile_area(
         means = column[chosen].mean(axis=1)
         low, high = np.quantile(means, [tail, 1.0 - tail])
         rows.append((float(column.mean()), float(low), float(high)))
-    areas: pandas.DataFrame = pandas.DataFrame(rows, index=found.columns, columns=["area", "low", "high"])
-    return areas
+    return pandas.DataFrame(rows, index=found.columns, columns=["area", "low", "high"])
 
 
 def pairwise_wins(costs: pandas.DataFrame) -> pandas.DataFrame:
@@ -121,8 +119,7 @@ def pairwise_wins(costs: pandas.DataFrame) -> pandas.DataFrame:
     checked = _checked(costs)
     values = checked.to_numpy()
     counts = (values[:, :, None] < values[:, None, :]).sum(axis=0)
-    wins: pandas.DataFrame = pandas.DataFrame(counts, index=checked.columns, columns=checked.columns)
-    return wins
+    return pandas.DataFrame(counts, index=checked.columns, columns=checked.columns)
 
 
 def resampled(problems: int, resamples: int) -> npt.NDArray[np.int64]:
@@ -135,8 +132,7 @@ def resampled(problems: int, resamples: int) -> npt.NDArray[np.int64]:
         x = (x ^ (x >> np.uint32(shift))) * np.uint32(factor)
     x ^= x >> np.uint32(16)
     drawn = (x.astype(np.uint64) * np.uint64(problems)) >> np.uint64(32)
-    places: npt.NDArray[np.int64] = drawn.astype(np.int64).reshape(resamples, problems)
-    return places
+    return drawn.astype(np.int64).reshape(resamples, problems)
 
 
 def _checked(costs: pandas.DataFrame) -> pandas.DataFrame:
@@ -160,5 +156,4 @@ def _steps(values: pandas.DataFrame, *, start: float, name: str) -> pandas.DataF
     levels = np.unique(np.concatenate([[start], finite]))
     counts: list[Any] = [np.searchsorted(column, levels, side="right") for column in columns.T]
     shares = np.array(counts, dtype=np.float64).reshape(len(values.columns), len(levels)).T / max(len(values), 1)
-    table: pandas.DataFrame = pandas.DataFrame(shares, index=pandas.Index(levels, name=name), columns=values.columns)
-    return table
+    return pandas.DataFrame(shares, index=pandas.Index(levels, name=name), columns=values.columns)

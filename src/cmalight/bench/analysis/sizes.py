@@ -28,12 +28,15 @@ def size_of(dataset: str) -> Size | None:
     return "big" if entry.training_rows >= _BIG_ROWS or entry.training_rows * entry.d >= _BIG_VALUES else "small"
 
 
-def size_groups(runs: pandas.DataFrame) -> list[tuple[str, set[str]]]:
-    """Names of groups with their problems: big and small where both are there, and all of them."""
+def size_groups(runs: pandas.DataFrame, *, column: str = "problem") -> list[tuple[str, set[str]]]:
+    """Names of groups with their problems: big and small where both are there, and all of them.
+
+    column: what a problem is called by
+    """
     sizes = {dataset: size_of(dataset) for dataset in runs["dataset"].astype(str).unique()}
     of_run = runs["dataset"].astype(str).map(sizes)
-    found = [(f"{size} data sets", set(runs[of_run == size]["problem"])) for size in ("big", "small")]
-    everything = set(runs["problem"])
+    found = [(f"{size} data sets", set(runs[of_run == size][column])) for size in ("big", "small")]
+    everything = set(runs[column])
     parts = [(name, problems) for name, problems in found if problems and problems != everything]
     whole = [name for name, problems in found if problems and problems == everything]
     return [*parts, (f"all data sets ({whole[0].split()[0]})" if whole else "all data sets", everything)]

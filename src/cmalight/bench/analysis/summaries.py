@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cmalight.bench.analysis.costs import Traces, solution_costs
 from cmalight.bench.analysis.profiles import pairwise_wins, profile_area
-from cmalight.bench.analysis.tables import Column, PartlySolved, Table
+from cmalight.bench.analysis.tables import Heading, PartlySolved, ReportTable
 from cmalight.rules.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -44,17 +44,16 @@ def control_figures(runs: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.
     per_epoch = np.divide(spent, count, out=np.full(len(runs), np.nan), where=controlled & (count > 0))
     acceptance = np.where(controlled, shares["accepted"].to_numpy(), np.nan)
     columns = {"per_epoch": per_epoch, "acceptance": acceptance}
-    figures: pandas.DataFrame = pandas.DataFrame(columns, index=runs["key"].to_numpy())
-    return figures
+    return pandas.DataFrame(columns, index=runs["key"].to_numpy())
 
 
 def tau_text(tau: float) -> str:
     return f"{tau:g}" if tau >= 1e-3 else f"{tau:.2g}"
 
 
-def costs_at(traces: Traces, taus: Sequence[float] = PAPER_TAUS) -> Costs:
+def costs_at(traces: Traces) -> Costs:
     """Training seconds to each tau, NaN where a problem has no result of a solver: what the tables below take."""
-    return {tau: solution_costs(traces, tau, complete=False) for tau in taus}
+    return {tau: solution_costs(traces, tau, complete=False) for tau in PAPER_TAUS}
 
 
 _NEVER = "1 of 2: so many runs got there, too few for a median; never: none did."
@@ -66,7 +65,7 @@ def tested(traces: Traces) -> list[tuple[str, str]]:
     return [(name, title) for name, title in columns if traces.runs[name].notna().any()]
 
 
-def problem_table(traces: Traces, figures: pandas.DataFrame, of_tau: Costs) -> Table:
+def problem_table(traces: Traces, figures: pandas.DataFrame, of_tau: Costs) -> ReportTable:
     """One row per data set, network and solver; medians over the seeds."""
     taus, on_test = list(of_tau), tested(traces)
     runs = traces.runs
@@ -86,22 +85,22 @@ def problem_table(traces: Traces, figures: pandas.DataFrame, of_tau: Costs) -> T
         rows.append((*names, _median(final[places]), lowest, *others))
     rows.sort(key=lambda cells: (cells[0], cells[1], order[cells[2]]))
     columns = (
-        Column("data set", is_text=True),
-        Column("network", is_text=True),
-        Column("solver", is_text=True),
-        Column("runs", is_text=True),
-        Column("final loss", best="low"),
-        Column("best loss", best="low"),
-        *(Column(title, best="low" if "loss" in title else "high") for _, title in on_test),
-        *(Column(f"s to τ={tau_text(tau)}", best="low") for tau in taus),
-        Column("evaluations per epoch", best="low"),
-        Column("acceptance rate"),
+        Heading("data set", is_text=True),
+        Heading("network", is_text=True),
+        Heading("solver", is_text=True),
+        Heading("runs", is_text=True),
+        Heading("final loss", best="low"),
+        Heading("best loss", best="low"),
+        *(Heading(title, best="low" if "loss" in title else "high") for _, title in on_test),
+        *(Heading(f"s to τ={tau_text(tau)}", best="low") for tau in taus),
+        Heading("evaluations per epoch", best="low"),
+        Heading("acceptance rate"),
     )
     caption = f"Medians over the seeds (best loss: over seeds and epochs). {_NEVER}"
-    return Table("results", caption, columns, tuple(rows), group=2)
+    return ReportTable("results", caption, columns, tuple(rows), group=2)
 
 
-def solver_table(traces: Traces, figures: pandas.DataFrame, of_tau: Costs) -> Table:
+def solver_table(traces: Traces, figures: pandas.DataFrame, of_tau: Costs) -> ReportTable:
     """One row per solver, over all problems that all solvers have a result of."""
     taus = list(of_tau)
     costs = [table.dropna() for table in of_tau.values()]
@@ -119,18 +118,18 @@ def solver_table(traces: Traces, figures: pandas.DataFrame, of_tau: Costs) -> Ta
             )
         )
     columns = (
-        Column("solver", is_text=True),
-        *(Column(f"solved τ={tau_text(tau)}", best="high") for tau in taus),
-        *(Column(f"s to τ={tau_text(tau)}", best="low") for tau in taus),
-        Column("evaluations per epoch", best="low"),
-        Column("acceptance rate"),
-        Column("runs", is_text=True),
+        Heading("solver", is_text=True),
+        *(Heading(f"solved τ={tau_text(tau)}", best="high") for tau in taus),
+        *(Heading(f"s to τ={tau_text(tau)}", best="low") for tau in taus),
+        Heading("evaluations per epoch", best="low"),
+        Heading("acceptance rate"),
+        Heading("runs", is_text=True),
     )
     caption = f"Share of {len(costs[0])} problems solved, and medians over all of them. {_NEVER}"
-    return Table("solvers", caption, columns, tuple(rows))
+    return ReportTable("solvers", caption, columns, tuple(rows))
 
 
-def area_table(of_tau: Costs, groups: Iterable[tuple[str, set[str]]]) -> Table:
+def area_table(of_tau: Costs, groups: Iterable[tuple[str, set[str]]]) -> ReportTable:
     """The area under the performance profiles by training time, group by group of problems."""
     rows: list[tuple[Any, ...]] = []
     for name, problems in groups:
@@ -138,24 +137,24 @@ def area_table(of_tau: Costs, groups: Iterable[tuple[str, set[str]]]) -> Table:
             areas = profile_area(costs[costs.index.isin(problems)].dropna())
             rows += [(name, tau_text(tau), label, *map(float, cells)) for label, *cells in areas.itertuples()]
     columns = (
-        Column("problems", is_text=True),
-        Column("τ", is_text=True),
-        Column("solver", is_text=True),
-        Column("area", best="high"),
-        Column("low"),
-        Column("high"),
+        Heading("problems", is_text=True),
+        Heading("τ", is_text=True),
+        Heading("solver", is_text=True),
+        Heading("area", best="high"),
+        Heading("low"),
+        Heading("high"),
     )
     caption = "Area under the performance profile by training time, with bootstrap intervals (95 %) over problems."
-    return Table("areas", caption, columns, tuple(rows), group=2)
+    return ReportTable("areas", caption, columns, tuple(rows), group=2)
 
 
-def wins_table(of_tau: Costs, tau: float) -> Table:
+def wins_table(of_tau: Costs, tau: float) -> ReportTable:
     costs = of_tau[tau].dropna()
     wins = pairwise_wins(costs)
     rows: tuple[tuple[Any, ...], ...] = tuple((str(label), *map(int, cells)) for label, *cells in wins.itertuples())
-    columns = (Column("wins of", is_text=True), *(Column(f"over {label}") for label in wins.columns))
+    columns = (Heading("wins of", is_text=True), *(Heading(f"over {label}") for label in wins.columns))
     caption = f"On how many of {len(costs)} problems a solver was quicker to τ={tau_text(tau)} than another."
-    return Table(f"wins-{tau:g}", caption, columns, rows)
+    return ReportTable(f"wins-{tau:g}", caption, columns, rows)
 
 
 def status_text(statuses: Iterable[str]) -> str:
@@ -166,10 +165,9 @@ def status_text(statuses: Iterable[str]) -> str:
 
 def _by_key(traces: Traces, table: pandas.DataFrame) -> pandas.Series[float]:
     """The cost of every run, also on problems that not all solvers have a result of."""
-    costs = table.stack().rename("cost").reset_index()
+    costs = table.melt(value_name="cost", ignore_index=False).reset_index()
     merged = traces.runs.merge(costs, left_on=["problem", "label"], right_on=["problem", "solver"], how="left")
-    found: pandas.Series[float] = merged.set_index("key")["cost"]
-    return found
+    return merged.set_index("key")["cost"]
 
 
 def _median(values: Any) -> float:

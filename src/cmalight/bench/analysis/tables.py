@@ -13,6 +13,25 @@ from typing import Any, Literal
 Best = Literal["low", "high"]
 Cell = str | int | float | None
 
+_GREEK = {
+    "α": "alpha",
+    "β": "beta",
+    "γ": "gamma",
+    "δ": "delta",
+    "ε": "varepsilon",
+    "ζ": "zeta",
+    "η": "eta",
+    "θ": "theta",
+    "κ": "kappa",
+    "λ": "lambda",
+    "μ": "mu",
+    "ν": "nu",
+    "ρ": "rho",
+    "σ": "sigma",
+    "τ": "tau",
+    "φ": "varphi",
+    "ω": "omega",
+}
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -21,7 +40,7 @@ _LATEX = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     "·": r"\textperiodcentered{}",
-    "τ": r"$\tau$",
+    **{letter: rf"$\{name}$" for letter, name in _GREEK.items()},
     "[": "{[}",  # at the head of a row, the end of the one before it would take them as arguments
     "*": "{*}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -49,7 +68,7 @@ class PartlySolved(float):
 
 
 @dataclass(frozen=True)
-class Column:
+class Heading:
     """best: which of the numbers are printed in bold"""
 
     title: str
@@ -58,7 +77,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """Rows of texts and numbers; inf stands for never or `PartlySolved`, NaN or None for nothing.
 
     name: of the files
@@ -67,7 +86,7 @@ class Table:
 
     name: str
     caption: str
-    columns: tuple[Column, ...]
+    columns: tuple[Heading, ...]
     rows: tuple[tuple[Cell, ...], ...]
     group: int = 0
 
@@ -88,7 +107,7 @@ class Table:
         return found
 
 
-def shown(value: Cell, *, digits: int = 4) -> str:
+def shown(value: Cell) -> str:
     """A cell as it is printed."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
@@ -98,10 +117,10 @@ def shown(value: Cell, *, digits: int = 4) -> str:
         return f"{value.solved} of {value.runs}"
     if isinstance(value, float) and math.isinf(value):
         return NEVER
-    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def to_csv(table: Table) -> str:
+def to_csv(table: ReportTable) -> str:
     """All digits; inf for never, and where too few runs got there for a median."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -110,7 +129,7 @@ def to_csv(table: Table) -> str:
     return text.getvalue()
 
 
-def to_markdown(table: Table) -> str:
+def to_markdown(table: ReportTable) -> str:
     best = table.best()
     lines = [_row([markdown_text(column.title) for column in table.columns])]
     lines.append("|" + "|".join("---" if column.is_text else "---:" for column in table.columns) + "|")
@@ -120,7 +139,7 @@ def to_markdown(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def to_latex(table: Table) -> str:
+def to_latex(table: ReportTable) -> str:
     r"""A `table` for \usepackage{booktabs}."""
     best = table.best()
     spec = "".join("l" if column.is_text else "r" for column in table.columns)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas
 
 MOST_FAILURES = 200
-_UNITS = {"time_limit": ", s", "measure_every": ", epochs"}
+_UNITS = {"time_limit": ", s", "clock": " of the seconds", "measure_every": ", epochs"}
 _PLACE = {"host": "machine", "cpu": "processor", "cores": "cores", "concurrency": "runs at once"}
 
 

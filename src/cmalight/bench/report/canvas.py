@@ -125,6 +125,6 @@ def with_legend(figure: Figure, solvers: Sequence[str], looks: dict[str, Style])
 
 
 def legend_columns(figure: Figure, names: Sequence[str]) -> int:
-    """So many that the longest name fits into each: about 15 letters an inch, and 8 for the line before a name."""
+    """So many that the longest name fits into each: about 15 letters per inch, and 8 for the line before a name."""
     letters = int(15 * figure.get_figwidth())
     return max(1, min(len(names), 5, letters // (8 + max(map(len, names), default=1))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,22 +12,31 @@ import numpy as np
 
 from cmalight import __version__
 from cmalight.bench.analysis import summaries
-from cmalight.bench.analysis.costs import EVALUATION_IN_EPOCHS, MEASURES, Traces, traces
+from cmalight.bench.analysis.costs import (
+    EVALUATION_IN_EPOCHS,
+    MEASURES,
+    PROBLEMS,
+    Problems,
+    Traces,
+    check_problems,
+    counted,
+    traces,
+)
 from cmalight.bench.analysis.curves import AXES, VALUES, Bundles, fractions
 from cmalight.bench.analysis.profiles import AREA_LIMIT, LEVEL, RESAMPLES
 from cmalight.bench.analysis.sizes import is_image_set, size_groups
-from cmalight.bench.analysis.tables import Table
+from cmalight.bench.analysis.tables import ReportTable
 from cmalight.bench.report import about
 from cmalight.bench.report.packing import drawn, packed, plain_number
 from cmalight.bench.report.solving import solving_data
 from cmalight.bench.report.strips import outcome_legend, strip_data
 from cmalight.bench.report.styles import styles
-from cmalight.bench.store.frames import Results, load
+from cmalight.bench.store.frames import Results, load, only
 
 if TYPE_CHECKING:
     import pandas
 
-# The slider's: four a decade, the paper's three among them.
+# The slider's: four per decade, the paper's three among them.
 TAUS = tuple(float(f"{10 ** (-quarter / 4):.6g}") for quarter in range(1, 25))
 _MANY_RUNS = 3_000
 _CURVE_NUMBERS = 360_000
@@ -37,13 +46,20 @@ _MOST_DOTS = 60
 
 @dataclass(frozen=True)
 class Study:
-    """A results folder, read and prepared once."""
+    """A results folder, read and prepared once.
+
+    costs: of each start
+    compared: of what counts as a problem, where every solver has a result: what profiles, areas and wins are of
+    """
 
     folder: Path
+    name: str
     results: Results
     traces: Traces
     figures: pandas.DataFrame
     costs: summaries.Costs
+    compared: summaries.Costs
+    problems: Problems
     groups: list[tuple[str, set[str]]]
 
     @property
@@ -62,25 +78,29 @@ class Study:
         ]
 
 
-def read_study(folder: str | Path) -> Study:
+def read_study(folder: str | Path, *, problems: Problems = "start", names: Sequence[str] = (), name: str = "") -> Study:
     """A folder's results; one that has none yet is refused."""
-    results = load(folder)
+    check_problems(problems)
+    results = only(load(folder), names)
     if not len(results.runs):
         raise ValueError(f"{folder} has no results yet: `cmalight bench run SPEC --out {folder}` makes some")
     found = traces(results)
     figures = summaries.control_figures(found.runs, results.epochs)
     costs = summaries.costs_at(found)
-    return Study(Path(folder), results, found, figures, costs, size_groups(found.runs))
+    compared = {tau: counted(table.dropna(), found, problems) for tau, table in costs.items()}
+    groups = size_groups(found.runs, column="problem" if problems == "start" else "family")
+    called = name or Path(folder).resolve().name
+    return Study(Path(folder), called, results, found, figures, costs, compared, problems, groups)
 
 
-def tables(study: Study) -> list[Table]:
+def tables(study: Study) -> list[ReportTable]:
     """Every table that is written to files."""
     found, figures = study.traces, study.figures
     return [
-        summaries.solver_table(found, figures, study.costs),
+        summaries.solver_table(found, figures, study.compared),
         summaries.problem_table(found, figures, study.costs),
-        summaries.area_table(study.costs, study.groups),
-        *(summaries.wins_table(study.costs, tau) for tau in study.costs),
+        summaries.area_table(study.compared, study.groups),
+        *(summaries.wins_table(study.compared, tau) for tau in study.compared),
     ]
 
 
@@ -93,18 +113,19 @@ def page_data(study: Study) -> dict[str, Any]:
     taus = slider(len(runs))
     spec, trouble = about.spec_text(study.folder)
     return {
-        "title": _title(spec, study.folder),
-        "made": f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC by cmalight {__version__}",
+        "title": _title(spec, study.name),
+        "made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC by cmalight {__version__}",
         "solvers": [{"name": one, "colour": looks[one].colour, "dash": looks[one].dash} for one in solvers],
         "families": study.families,
         "images": [places[family] for family in study.image_families],
         "problems": {"name": problems, "family": packed([places[family_of[one]] for one in problems])},
         "groups": [
-            {"name": name, "member": packed([int(one in members) for one in problems])}
+            {"name": name, "member": packed([int(one in members or family_of[one] in members) for one in problems])}
             for name, members in study.groups
         ],
         "taus": taus,
         "paperTaus": [taus.index(tau) for tau in summaries.PAPER_TAUS],
+        "pairs": study.problems == "pair",
         "measures": MEASURES,
         "evaluationInEpochs": EVALUATION_IN_EPOCHS,
         "area": {"limit": AREA_LIMIT, "resamples": RESAMPLES, "level": LEVEL},
@@ -116,7 +137,7 @@ def page_data(study: Study) -> dict[str, Any]:
         "table": _table(study, places),
         "tested": [title for _, title in summaries.tested(study.traces)],
         "notes": about.notes(study.results, study.traces, about.runs_left(study.folder, study.results.runs)),
-        "facts": about.facts(study.results.runs),
+        "facts": [("a problem is", PROBLEMS[study.problems]), *about.facts(study.results.runs)],
         "failures": about.failures(runs),
         "failed": int((runs["status"] != "done").sum()),
         "statuses": summaries.status_text(runs["status"]),
@@ -202,6 +223,6 @@ def _table(study: Study, places: dict[str, int]) -> list[list[Any]]:
     ]
 
 
-def _title(spec: list[dict[str, Any]], folder: Path) -> str:
+def _title(spec: list[dict[str, Any]], name: str) -> str:
     names = [str(one["name"]) for one in spec if one.get("name") not in (None, "unnamed")]
-    return ", ".join(dict.fromkeys(names)) or folder.resolve().name
+    return ", ".join(dict.fromkeys(names)) or name

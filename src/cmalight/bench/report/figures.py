@@ -28,6 +28,7 @@ from cmalight.bench.report.canvas import (
 from cmalight.bench.report.content import Study, box_data
 from cmalight.bench.report.strips import outcome_legend, strips
 from cmalight.bench.report.styles import styles
+from cmalight.errors import needed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,10 +42,8 @@ _UNITS: dict[Axis, str] = {"seconds": "seconds of training", "epochs": "epochs",
 
 def figure_files(study: Study) -> Iterator[tuple[str, bytes]]:
     """Names and contents: a PDF and a PNG of every figure that the results have data for."""
-    try:
+    with needed("figures need matplotlib", "bench"):
         from matplotlib import rc_context
-    except ImportError as missing:
-        raise ImportError('figures need matplotlib: pip install "cmalight[bench]"') from missing
     for name, make in planned_figures(study):
         with rc_context(LOOK):  # type: ignore[arg-type]
             figure = make()
@@ -105,7 +104,7 @@ def slug(name: str) -> str:
 
 def profile_figure(study: Study, tau: float) -> Figure:
     """Performance profiles by training time: Figures 2 to 4 of the paper."""
-    costs = study.costs[tau].dropna()
+    costs = study.compared[tau]
     groups = study.groups if len(study.groups) == 1 else study.groups[:-1]
     figure, places = panels(len(groups))
     looks = styles(study.traces.labels.solvers)
@@ -131,7 +130,7 @@ def data_profile_figure(study: Study) -> Figure:
     figure, places = panels(len(PAPER_TAUS))
     looks = styles(study.traces.labels.solvers)
     for axes, tau in zip(places, PAPER_TAUS, strict=True):
-        costs = study.costs[tau].dropna()
+        costs = study.compared[tau]
         profile = data_profile(costs)
         end = max(float(profile.index[-1]) * 1.04, 1e-9)
         for solver in costs.columns:
@@ -151,7 +150,7 @@ def area_figure(study: Study) -> Figure:
     figure, places = panels(len(PAPER_TAUS), height=1.3 + 0.2 * len(solvers))
     looks = styles(solvers)
     for axes, tau in zip(places, PAPER_TAUS, strict=True):
-        areas = profile_area(study.costs[tau].dropna())
+        areas = profile_area(study.compared[tau])
         for row, (solver, area, low, high) in enumerate(areas.itertuples()):
             if not math.isnan(area):
                 error = [[area - low], [high - area]]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import html
 import importlib
 import re
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from cmalight.bench.report.packing import embedded_json
+from cmalight.errors import needed
 
 _SCRIPTS = ("compute.js", "plots.js", "tables.js", "page.js")
 
@@ -26,12 +27,10 @@ def page(data: dict[str, Any]) -> str:
 
 
 def _asset(name: str) -> str:
-    return (resources.files("cmalight.bench.report") / "assets" / name).read_text(encoding="utf-8")
+    return (Path(__file__).with_name("assets") / name).read_text(encoding="utf-8")
 
 
 def _plotly() -> str:
-    try:
+    with needed("the report needs plotly", "bench"):
         offline = importlib.import_module("plotly.offline")
-    except ImportError as missing:
-        raise ImportError('the report needs plotly: pip install "cmalight[bench]"') from missing
     return str(offline.get_plotlyjs())

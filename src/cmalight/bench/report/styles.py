@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cmalight.rules.outcome import Outcome
+
 # Okabe and Ito's colours (without their yellow, which white paper swallows), then Tol's, where more are needed.
 _BLUE, _SKY, _VERMILION, _GREEN = "#0072B2", "#56B4E9", "#D55E00", "#009E73"
 _ORANGE, _PURPLE, _BLACK, _GREY = "#E69F00", "#CC79A7", "#000000", "#8C8C8C"
@@ -57,9 +59,8 @@ def styles(solvers: Sequence[str]) -> dict[str, Style]:
 
 
 UNKNOWN = "unknown"
-# What an epoch led to, from quiet to loud: the more was undone, the louder. One that has no name here is unknown, and
-# louder than those that keep the epoch's point, for which it must not be taken.
-OUTCOMES: dict[str, str] = {
+# What an epoch led to, from quiet to loud: the more was undone, the louder.
+_QUIET = {
     "uncontrolled": "#EEEEEE",
     "no_step": "#FFFFFF",
     "accepted": "#C6DBEF",
@@ -67,7 +68,8 @@ OUTCOMES: dict[str, str] = {
     "grown": "#9ECAE1",
     "search_succeeded": "#6BAED6",
     "search_short": "#2171B5",
-    UNKNOWN: "#BDBDBD",
+}
+_LOUD = {
     "small_direction_kept": "#FEE391",
     "search_failed_kept": "#FEC44F",
     "stagnated": "#FFF7BC",
@@ -78,4 +80,21 @@ OUTCOMES: dict[str, str] = {
     "refused": "#EF6548",
     "rejected_early": "#7A0177",
     "diverged": "#000000",
+}
+
+
+def _others(keeps: bool, colour: str) -> dict[str, str]:
+    """Outcomes that nobody has chosen a colour for."""
+    names = [one.name.lower() for one in Outcome if one.keeps is keeps]
+    return {name: colour for name in names if name not in {**_QUIET, **_LOUD}}
+
+
+# What a file calls by a name that is no outcome is unknown, and louder than those that keep the epoch's point, for
+# which it must not be taken.
+OUTCOMES: dict[str, str] = {
+    **_QUIET,
+    **_others(True, "#DADAEB"),
+    UNKNOWN: "#BDBDBD",
+    **_LOUD,
+    **_others(False, "#67000D"),
 }

@@ -27,12 +27,7 @@ def make_display(progress: bool) -> Display:
     """What fits where standard error goes."""
     if not progress:
         return Display()
-    if sys.stderr.isatty():
-        try:
-            return Table()
-        except ImportError:
-            return Lines()
-    return Lines()
+    return LiveTable() if sys.stderr.isatty() else Lines()
 
 
 class Lines(Display):
@@ -43,7 +38,7 @@ class Lines(Display):
         _logger.info("%d of %d%s: %s: %s", view.done, view.total, left, run, outcome(content))
 
 
-class Table(Display):
+class LiveTable(Display):
     """A rich table that is drawn anew: counts, the runs under way with epoch and loss, the last failures."""
 
     def __init__(self) -> None:
@@ -75,7 +70,7 @@ class Table(Display):
 def drawing(view: View, failures: list[str]) -> Any:
     """The table as rich draws it."""
     from rich.console import Group
-    from rich.table import Table as RichTable
+    from rich.table import Table
     from rich.text import Text
 
     summary = Text(
@@ -83,7 +78,7 @@ def drawing(view: View, failures: list[str]) -> Any:
         f"({view.reused} were there), {len(view.running)} running, {view.failures} without a figure, "
         f"{view.time_left}"
     )
-    table = RichTable(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     for heading in ("running", "network", "seed", "solver", "epoch", "loss", "seconds"):
         table.add_column(heading, justify="right" if heading in ("seed", "epoch", "loss", "seconds") else "left")
     for run, told in view.running:

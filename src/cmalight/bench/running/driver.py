@@ -29,7 +29,7 @@ from cmalight.bench.spec.planning import PlannedRun
 from cmalight.bench.spec.study import DataName, Plain
 from cmalight.bench.store import folder_status
 from cmalight.bench.store.results import write_result
-from cmalight.bench.store.schema import WITHOUT_A_RESULT, Progress, Running
+from cmalight.bench.store.schema import WITHOUT_A_RESULT, FolderProgress, Running
 from cmalight.locks import Lock
 
 _TICK = 0.5
@@ -213,4 +213,4 @@ class Driver:
     def _publish(self, view: View) -> None:
         with suppress(OSError):
             running = [Running(run=str(run), **asdict(told)) for run, told in view.running]
-            folder_status.write_progress(self.folder, Progress(running=running, seconds_left=view.seconds_left))
+            folder_status.write_progress(self.folder, FolderProgress(running=running, seconds_left=view.seconds_left))

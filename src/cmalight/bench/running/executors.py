@@ -9,11 +9,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from cmalight.bench.running import nursery
 from cmalight.bench.running.one_run import Job, Report, Told
 from cmalight.bench.running.supervise import allow_children, execute, stop_children
-from cmalight.bench.spec.study import Plain
-from cmalight.bench.store.machine import cores, physical_memory
-from cmalight.errors import unknown_name
+from cmalight.bench.spec.study import Plain, cores
+from cmalight.bench.store.machine import physical_memory
+from cmalight.errors import needed, unknown_name
 
 _DASK = "dask://"
 _CONNECT_SECONDS = 30
@@ -52,7 +53,7 @@ def check_address(address: str, workers: int | None) -> None:
     if address != "local" and not address.startswith(_DASK):
         raise ValueError(unknown_name("executor", address, ("local", "dask://HOST:PORT")))
     if address != "local" and workers is not None:
-        raise ValueError("--workers is for the local executor; a Dask cluster has the workers that it has")
+        raise ValueError("workers is for the local executor; a Dask cluster has the workers that it has")
     if workers is not None and workers < 1:
         raise ValueError(f"Invalid number of workers: {workers}; expected a whole number >= 1")
 
@@ -74,7 +75,7 @@ def workers_at_once(address: str, workers: int | None, threads: int) -> int | No
 
 
 def default_workers(threads: int) -> int:
-    """One run a core, or as many cores as it has threads."""
+    """One run per core, or as many cores as it has threads."""
     return max(1, cores() // threads)
 
 
@@ -89,14 +90,13 @@ def _local(workers: int, hear: Report) -> Iterator[Backend]:
         executor.shutdown(wait=False, cancel_futures=True)
         stop_children()
         executor.shutdown(wait=True)
+        nursery.close()
 
 
 @contextmanager
 def _dask(address: str, hear: Report, session: str) -> Iterator[Backend]:
-    try:
+    with needed("a Dask cluster needs distributed", "dask"):
         import distributed
-    except ImportError as missing:
-        raise ImportError('a Dask cluster needs distributed: pip install "cmalight[dask]"') from missing
     from cmalight.bench.running import on_dask
 
     connect: Any = distributed.Client

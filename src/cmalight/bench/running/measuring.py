@@ -14,7 +14,7 @@ from cmalight.datasets import DataSplit
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.objective import Objective
 from cmalight.training import EpochRecord
-from cmalight.training.measure import measure
+from cmalight.training.records.metrics import measure
 
 
 @dataclass(frozen=True)

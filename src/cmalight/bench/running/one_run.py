@@ -37,6 +37,7 @@ NO_DATA, NOT_IMPORTABLE, NOT_STARTED = "no_data", "not_importable", "not_started
 ATTEMPTS = 2  # of a run that crashes
 
 _TRACEBACK_LINES = 30
+_WARM_UP_SECONDS = 0.2
 _ABSURD = 1e6  # times the loss at the start, or times 1 where that is smaller
 _OUT_OF_MEMORY_WORDS = ("allocate memory", "not enough memory", "out of memory", "bad_alloc")
 
@@ -101,7 +102,7 @@ def train(job: Job, report: Report, begins: Callable[[], object] = lambda: None)
     environment = facts(threads=run.threads, concurrency=job.concurrency)
     figures: Plain
     try:
-        data = _data(job.planned.source, run.split_seed, run.test_share, run.data_files)
+        data = _data(job.planned.source, run.split_seed, run.test_share, run.data_files, run.trusted)
         _check_same_data(job, data)
         _import(run)
     except NotImportableError as error:
@@ -227,14 +228,15 @@ def _fitted(run: Definition, problem: Problem, optimizer: Optimizer, callbacks: 
         engine=run.engine,
         starts=run.starts,
         threads=torch.get_num_threads(),  # those of the spec
+        clock=run.clock,
     )
 
 
 @functools.lru_cache(maxsize=1)
-def _data(source: str, split_seed: int, test_share: float, data_files: str | None) -> DataSplit:
+def _data(source: str, split_seed: int, test_share: float, data_files: str | None, trusted: bool) -> DataSplit:
     """The runs of a data set follow each other, so the last one is kept."""
-    check_own_files(source, data_files)
-    return load_dataset(source, seed=split_seed, test_share=test_share)
+    check_own_files(source, data_files, trust=trusted)
+    return load_dataset(source, seed=split_seed, test_share=test_share, trust=trusted)
 
 
 def _check_same_data(job: Job, data: DataSplit) -> None:
@@ -299,10 +301,13 @@ def _warm_up(run: Definition, data: DataSplit) -> None:
     What a solver does once in a process, or torch once for a network, would count against the first run in it.
     Whatever goes wrong here goes wrong in the run itself again, and is recorded there.
     """
-    problem = _problem(run, data, samples=2 * run.batch_size)
+    compiled = run.engine == "compiled"  # what is built depends on the size of the data: a moment on all of it
+    problem = _problem(run, data, samples=None if compiled else 2 * run.batch_size)
+    limit = _WARM_UP_SECONDS if compiled and run.starts == 1 else run.time_limit  # several starts may have none
+    short = dataclasses.replace(run, max_epochs=1, time_limit=limit)
     with undisturbed(problem.model, None), suppress(Exception, SystemExit):
         optimizer = make_optimizer(run.solver, problem.model.parameters())
-        _fitted(dataclasses.replace(run, max_epochs=1), problem, optimizer, ())
+        _fitted(short, problem, optimizer, ())
 
 
 class NotImportableError(RuntimeError):

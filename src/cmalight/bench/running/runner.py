@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from cmalight.bench.running import nursery
 from cmalight.bench.running.board import Board
 from cmalight.bench.running.display import make_display
 from cmalight.bench.running.driver import Driver, Summary
@@ -26,7 +27,7 @@ from cmalight.bench.store.results import (
     runs_folder,
     set_aside,
 )
-from cmalight.bench.store.schema import WITHOUT_A_RESULT, Call
+from cmalight.bench.store.schema import WITHOUT_A_RESULT, DriverCall
 
 _COMPARED = ("cmalight", "torch")  # whose other versions are named
 _logger = logging.getLogger("cmalight.bench")
@@ -59,15 +60,28 @@ def run(
         SpecError: for a spec that cannot be run.
         FolderInUseError: while another driver works on the folder.
         ResultError: where the folder's results are on different data.
+
+    Example:
+        >>> from cmalight import bench
+        >>> spec = bench.Spec(
+        ...     datasets=("diabetes",),
+        ...     networks=(bench.Network("1x5", name="1x5"),),
+        ...     solvers=(bench.Solver("auto", name="auto"), bench.Solver("adam", name="adam", options={"lr": 0.01})),
+        ...     max_epochs=3,
+        ... )
+        >>> bench.run(spec, "results", workers=1).recorded
+        {'done': 2}
     """
     folder = Path(folder)
     check_address(executor, workers)
+    if executor == "local":
+        nursery.prepare(spec.threads)
     runs = plan(spec, fetch=True)
     _make_place(folder)
     with acquired(folder) as lock:
         remove_leftovers(folder)
         at_once = workers_at_once(executor, workers, spec.threads)
-        folder_status.add_call(folder, Call(spec.to_plain(), [one.key for one in runs], at_once))
+        folder_status.add_call(folder, DriverCall(spec.to_plain(), [one.key for one in runs], at_once))
         board = Board(runs, at_once, spec.time_limit)
         left, data = _left(folder, runs, board, retry_failed=retry_failed)
         if not left:

@@ -13,15 +13,12 @@ import platform
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 import weakref
-from pathlib import Path
 from typing import IO
 
-import cmalight
-from cmalight.bench.running import child as trainer
+from cmalight.bench.running.nursery import new_process, path_for_children
 from cmalight.bench.running.one_run import (
     CRASHED,
     DIVERGED,
@@ -40,7 +37,6 @@ _START_SECONDS = 600.0  # importing torch from a slow shared disk takes minutes
 _LOADING_SECONDS = 3600.0
 _END_SECONDS = 10.0
 _TICK = 0.5
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 _own = threading.local()
 _children: weakref.WeakSet[Child] = weakref.WeakSet()
@@ -57,19 +53,6 @@ def execute(job: Job, report: Report) -> Plain:
     return child.run(job, report)
 
 
-def path_for_children() -> list[str]:
-    """This process's own, without the current folder, which may have a `queue.py` or the like.
-
-    It stays where PYTHONPATH has it, and comes last where the package itself is in it. What a spec names as
-    `module:callable` is looked for there in the end, too.
-    """
-    asked_for = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    here = ("", str(Path.cwd()))
-    kept = [place for place in sys.path if place not in here or (place and place in asked_for)]
-    package = str(Path(cmalight.__file__).parents[1])
-    return kept if package in kept else [*kept, package]
-
-
 def stop_children() -> None:
     """Ends the runs that are under way in this process; no new one begins until `allow_children`."""
     _stopping.set()
@@ -82,21 +65,12 @@ def allow_children() -> None:
 
 
 class Child:
-    """A fresh interpreter that trains; `run` may be called again and again while it lives."""
+    """A process that trains, with nothing of an earlier one; `run` may be called again and again while it lives."""
 
     def __init__(self, threads: int, session: str = "") -> None:
         self.threads = threads
         self.session = session
-        self._process = subprocess.Popen(
-            [sys.executable, trainer.__file__],  # `-m` would put the current folder first on its path
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(threads))},
-            start_new_session=True,  # Ctrl-C is for the driver, which then ends its children
-            text=True,
-            encoding="utf-8",
-        )
+        self._process = new_process(threads)
         self._messages: queue.SimpleQueue[Plain | None] = queue.SimpleQueue()
         threading.Thread(target=_read, args=(self._process.stdout, self._messages), daemon=True).start()
         self._printed = bytearray()
@@ -193,11 +167,12 @@ class Child:
     def kill(self) -> None:
         """Ends it for good; may be called again, and from another thread."""
         self._ended = True
-        with contextlib.suppress(OSError):  # with whatever it started; it leads a session of its own
-            os.killpg(self._process.pid, signal.SIGKILL) if hasattr(os, "killpg") else self._process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # a system call that does not end; it goes when that does
-            self._process.wait(_END_SECONDS)
-        with contextlib.suppress(OSError):
+        if self._process.pid is not None:
+            with contextlib.suppress(OSError):
+                self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # in a system call that does not end; it goes with it
+                self._process.wait(_END_SECONDS)
+        with contextlib.suppress(OSError):  # one that is not born yet ends by this
             _pipe(self._process.stdin).close()
 
 

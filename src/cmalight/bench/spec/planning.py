@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from cmalight.bench.spec.networks import check_network
 from cmalight.bench.spec.own_files import fetch_own_files, is_own, own_files_digest
 from cmalight.bench.spec.solvers import check_solver, code_digest, is_full_batch
-from cmalight.bench.spec.study import PAPER, Definition, Network, Plain, Solver, Spec, SpecError
+from cmalight.bench.spec.study import Definition, Network, Plain, Solver, Spec, SpecError, of_each_kind
 from cmalight.datasets import DataError, dataset_info
 from cmalight.errors import unknown_name
 
@@ -83,6 +83,7 @@ def plan(spec: Spec, *, fetch: bool = False) -> list[PlannedRun]:
     for solver in spec.solvers:
         check_solver(solver)
     _check_names(spec)
+    _check_trusted(spec)
     runs = []
     for source in spec.datasets:
         entry = dataset_info(source)
@@ -90,8 +91,8 @@ def plan(spec: Spec, *, fetch: bool = False) -> list[PlannedRun]:
         classes = None if entry.task == "regression" else entry.classes or 2
         if fetch and is_own(source):
             with suppress(DataError):  # its runs will say so, and are left for later
-                fetch_own_files(source)
-        digest = own_files_digest(source)
+                fetch_own_files(source, trust=entry.name in spec.trust)
+        digest = own_files_digest(source, trust=entry.name in spec.trust)
         for network in spec.networks:
             check_network(network, dataset=entry.name, classes=classes, channels=channels)
             for seed in spec.seeds:
@@ -103,6 +104,7 @@ def plan(spec: Spec, *, fetch: bool = False) -> list[PlannedRun]:
                         seed=seed,
                         solver=dataclasses.replace(solver, full_batch=is_full_batch(solver)),
                         code=code_digest(solver.solver, network.network),
+                        trusted=entry.name in spec.trust,
                         **spec.rules(),
                     )
                     key = key_of(definition.to_plain())
@@ -125,11 +127,13 @@ class Narrowing:
         time_limit: in place of the spec's.
         seeds: "3" for the first three, "0,4" or "2-4" for these.
         only: names of data sets, networks or solvers; of each kind that is named, only these.
+        trust: data sets whose files are taken whatever their checksum, beside those of the spec.
     """
 
     time_limit: float | None = None
     seeds: str | None = None
     only: tuple[str, ...] = ()
+    trust: tuple[str, ...] = ()
 
 
 def narrowed(spec: Spec, narrowing: Narrowing) -> Spec:
@@ -150,30 +154,22 @@ def narrowed(spec: Spec, narrowing: Narrowing) -> Spec:
         changes["time_limit"] = float(narrowing.time_limit)
     if narrowing.seeds is not None:
         changes["seeds"] = _chosen_seeds(narrowing.seeds, spec.seeds)
-    return dataclasses.replace(spec, **changes, **_only(spec, narrowing.only))
+    part = dataclasses.replace(spec, **changes, **_only(spec, narrowing.only))
+    left = {dataset_info(source).name for source in part.datasets}
+    kept = [name for name in spec.trust if name in left]
+    return dataclasses.replace(part, trust=tuple(dict.fromkeys((*kept, *narrowing.trust))))
 
 
 def _only(spec: Spec, names: Sequence[str]) -> dict[str, Any]:
-    """By name; the paper's networks also without `paper:`, where no other has that name."""
     named: dict[str, dict[str, Any]] = {
         "datasets": {dataset_info(source).name: source for source in spec.datasets},
         "networks": {one.name: one for one in spec.networks},
         "solvers": {one.name: one for one in spec.solvers},
     }
-    kept: dict[str, list[Any]] = {}
-    for given in names:
-        name = given if any(given in members for members in named.values()) else f"{PAPER}{given}"
-        kinds = [kind for kind, members in named.items() if name in members]
-        if not kinds:
-            everything = [member for members in named.values() for member in members]
-            raise SpecError(unknown_name("name in --only", given, everything))
-        for kind in kinds:
-            kept.setdefault(kind, []).append(named[kind][name])
-    return {kind: tuple(_in_order(named[kind].values(), members)) for kind, members in kept.items()}
-
-
-def _in_order(everything: Iterable[Any], chosen: Sequence[Any]) -> list[Any]:
-    return [one for one in everything if one in chosen]
+    return {
+        kind: tuple(one for name, one in named[kind].items() if name in chosen)
+        for kind, chosen in of_each_kind(names, named).items()
+    }
 
 
 def _chosen_seeds(text: str, seeds: tuple[int, ...]) -> tuple[int, ...]:
@@ -210,6 +206,12 @@ def _check_names(spec: Spec) -> None:
                 "out, or give it another name in its TOML file"
             )
         sources[name] = source
+
+
+def _check_trusted(spec: Spec) -> None:
+    names = [dataset_info(source).name for source in spec.datasets]
+    for name in set(spec.trust).difference(names):
+        raise SpecError(unknown_name("data set to trust", name, names))
 
 
 def _check_distinct(runs: Sequence[PlannedRun]) -> None:

@@ -7,7 +7,6 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,58 +17,41 @@ from torch.optim import Optimizer
 from cmalight.bench.spec.study import Solver, SpecError, is_own_code
 from cmalight.datasets.fetching import sha256_of
 from cmalight.errors import unknown_name
-from cmalight.training.optimizers import SOLVERS as OPTIMIZERS
-from cmalight.training.optimizers import package
+from cmalight.training.solvers.optimizers import SOLVERS as OPTIMIZERS
+from cmalight.training.solvers.optimizers import package
 
-
-@dataclass(frozen=True)
-class KnownSolver:
-    """All that is asked of a solver: parameters and options in, an optimizer out.
-
-    An optimizer that has `train()` and `eval()`, as the schedule-free ones have, is switched by `fit`.
-
-    make: called as `make(parameters, **options)`
-    full_batch: all samples in one batch, unless the spec says otherwise
-    package: that it comes from, where that is not torch or this one
-    """
-
-    make: Callable[..., Optimizer]
-    full_batch: bool = False
-    package: str | None = None
-
-
-def _lbfgs_wolfe(params: Iterable[Tensor], /, **options: Any) -> Optimizer:
-    return torch.optim.LBFGS(params, **{"line_search_fn": "strong_wolfe", **options})
-
+Maker = Callable[..., Optimizer]  # called as `make(parameters, **options)`
 
 _PACKAGES = {"schedule-free-adamw": "schedulefree", "prodigy": "prodigyopt", "prodigy-cosine": "prodigyopt"}
-SOLVERS: dict[str, KnownSolver] = {
-    **{name: KnownSolver(make, package=_PACKAGES.get(name)) for name, make in OPTIMIZERS.items()},
-    "lbfgs": KnownSolver(torch.optim.LBFGS, full_batch=True),
-    "lbfgs-wolfe": KnownSolver(_lbfgs_wolfe, full_batch=True),
+# All samples in one batch, unless the spec says otherwise.
+_FULL_BATCH: dict[str, Maker] = {
+    "lbfgs": torch.optim.LBFGS,
+    "lbfgs-wolfe": lambda params, /, **options: torch.optim.LBFGS(
+        params, **{"line_search_fn": "strong_wolfe", **options}
+    ),
 }
+SOLVERS: dict[str, Maker] = {**OPTIMIZERS, **_FULL_BATCH}
 
 
-def known_solver(solver: Solver) -> KnownSolver:
+def known_solver(solver: Solver) -> Maker:
     """What the name stands for, if it can be imported."""
     if solver.solver in SOLVERS:
-        found = SOLVERS[solver.solver]
-        if found.package is not None:
-            package(found.package)
-        return found
+        if solver.solver in _PACKAGES:
+            package(_PACKAGES[solver.solver])
+        return SOLVERS[solver.solver]
     if ":" in solver.solver:
-        return KnownSolver(imported(solver.solver))
+        return imported(solver.solver)
     raise SpecError(f"{unknown_name('solver', solver.solver, SOLVERS)}; or module:callable")
 
 
 def is_full_batch(solver: Solver) -> bool:
     if solver.full_batch is not None:
         return solver.full_batch
-    return solver.solver in SOLVERS and SOLVERS[solver.solver].full_batch
+    return solver.solver in _FULL_BATCH
 
 
 def make_optimizer(solver: Solver, params: Iterable[Tensor]) -> Optimizer:
-    optimizer: object = known_solver(solver).make(params, **solver.options)
+    optimizer: object = known_solver(solver)(params, **solver.options)
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"{solver.solver} gave a {type(optimizer).__name__}; expected a torch.optim.Optimizer")
     return optimizer
@@ -80,7 +62,7 @@ def check_solver(solver: Solver) -> None:
     known = known_solver(solver)
     if ":" in solver.solver:
         return
-    _check_names(solver, known.make)
+    _check_names(solver, known)
     try:
         make_optimizer(solver, [torch.nn.Parameter(torch.zeros(1))])
     except (TypeError, ValueError) as error:

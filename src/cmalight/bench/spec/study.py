@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from cmalight.errors import unknown_name
 
 Plain = dict[str, Any]
 _LABEL = re.compile(r"[^\x00-\x1f\x7f]{1,100}")
-_OPTION_TYPES = (bool, int, float, str)
+_A_LABEL = "a text of 1 to 100 characters in one line"
 _WALL_FACTOR, _WALL_GRACE = 3.0, 60.0
 _MOST_SEEDS = 100_000
 
@@ -67,6 +67,10 @@ def _is_seed(value: object) -> bool:
     return _is_whole(value, 0) and value < 2**32  # type: ignore[operator]
 
 
+def _is_label(value: object) -> bool:
+    return isinstance(value, str) and _LABEL.fullmatch(value) is not None
+
+
 def _positive(value: Any) -> bool:
     return value is None or (_is_number(value) and value > 0)
 
@@ -80,6 +84,10 @@ def _rule(default: Any, is_good: Callable[[Any], bool], expected: str, **flags: 
     return field(default=default, metadata={"is_good": is_good, "expected": expected, **flags})
 
 
+def _one_of(default: str, other: str, **flags: bool) -> Any:
+    return _rule(default, lambda v: v in (default, other), f"{default!r} or {other!r}", **flags)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rules:
     """What holds for every run of a study.
@@ -91,39 +99,38 @@ class Rules:
         order: of the samples, "reshuffle" or "fixed".
         measure_every: the true training loss is measured after every so many epochs, at the start and at the end.
         measure_test: measure the loss on the test part too, and for classes the accuracy.
-        threads: torch's, of each run.
+        threads: torch's, of each run; "all" in a file stands for the cores of the machine that reads it.
         split_seed: of the split into training and test part.
         test_share: of the samples in the test part.
         memory_limit: megabytes a run may allocate; by default the workers of a machine share its memory.
         wall_limit: seconds after which a run that does not end is killed; by default 60 and three times the time limit.
         engine: "eager", or "compiled" for every solver alike; compiling is on the training clock.
         starts: of each run, trained at once, of which the best counts; for comparisons by epochs, compiled.
+        clock: what a second is: of the wall's clock, or of a processor's time for this run, whatever else runs beside.
     """
 
     time_limit: float | None = _rule(None, _positive, "a positive number of seconds")
     max_epochs: int | None = _rule(None, lambda v: v is None or _is_whole(v, 1), "a whole number >= 1")
     batch_size: int = _rule(128, lambda v: _is_whole(v, 1), "a whole number >= 1")
-    order: Literal["reshuffle", "fixed"] = _rule(
-        "reshuffle", lambda v: v in ("reshuffle", "fixed"), "'reshuffle' or 'fixed'"
-    )
+    order: Literal["reshuffle", "fixed"] = _one_of("reshuffle", "fixed")
     measure_every: int = _rule(1, lambda v: _is_whole(v, 1), "a whole number of epochs >= 1")
     measure_test: bool = _rule(False, lambda v: isinstance(v, bool), "true or false", beside=True)
-    threads: int = _rule(1, lambda v: _is_whole(v, 1) and v <= 1024, "a whole number from 1 to 1024")
+    threads: int = _rule(1, lambda v: _is_whole(v, 1) and v <= 1024, "a whole number from 1 to 1024, or 'all'")
     split_seed: int = _rule(0, _is_seed, "a whole number from 0 on")
     test_share: float = _rule(0.25, lambda v: _is_number(v) and 0 <= v < 1, "a number in [0, 1)")
     memory_limit: float | None = _rule(None, _positive, "a positive number of megabytes", beside=True)
     wall_limit: float | None = _rule(None, _positive, "a positive number of seconds", beside=True)
-    engine: Literal["eager", "compiled"] = _rule(
-        "eager", lambda v: v in ("eager", "compiled"), "'eager' or 'compiled'", later=True
-    )
+    engine: Literal["eager", "compiled"] = _one_of("eager", "compiled", later=True)
     starts: int = _rule(1, lambda v: _is_whole(v, 1) and v <= 1000, "a whole number from 1 to 1000", later=True)
+    clock: Literal["wall", "processor"] = _one_of("wall", "processor", later=True)
 
     def __post_init__(self) -> None:
         for key in _FLOATS:  # 3 and 3.0 are the same limit, and the same run
             if _is_number(getattr(self, key)):
                 object.__setattr__(self, key, float(getattr(self, key)))
-        for one in dataclasses.fields(Rules):
-            _require(one.name, getattr(self, one.name), one.metadata["is_good"], one.metadata["expected"])
+        for one in dataclasses.fields(self):
+            if one.metadata and not one.metadata["is_good"](value := getattr(self, one.name)):
+                raise SpecError(f"Invalid {one.name} value: {value!r}; expected {one.metadata['expected']}")
         _check_ends(self)
 
     def rules(self) -> Plain:
@@ -149,18 +156,16 @@ class Definition(Rules):
         seed: of the initial weights and of the order of the samples.
         solver: what trains it; `full_batch` is decided.
         code: what the modules of a user's own solver or network are; None where both are the package's.
+        trusted: the files of the data set were taken whatever their checksum, because the spec said so.
     """
 
     dataset: str
     data_files: str | None
     network: Network
-    seed: int
+    seed: int = _rule(dataclasses.MISSING, _is_seed, "a whole number from 0 on")
     solver: Solver
     code: str | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require("seed", self.seed, _is_seed, "a whole number from 0 on")
+    trusted: bool = False
 
     @property
     def data_name(self) -> DataName:
@@ -174,7 +179,7 @@ class Definition(Rules):
 
     def to_plain(self) -> Plain:
         """As JSON has it; what came later is left out at its default, so that the hash is as before."""
-        later = {**LATER_RULES, "code": None}
+        later = {**LATER_RULES, "code": None, "trusted": False}
         plain = dataclasses.asdict(self)
         return {key: value for key, value in plain.items() if key not in later or value != later[key]}
 
@@ -209,15 +214,17 @@ class Spec(Rules):
         datasets: names, or paths of TOML files.
         networks: to train.
         solvers: to compare.
-        seeds: of the initial weights and of the order of the samples, one a start.
+        seeds: of the initial weights and of the order of the samples, one per start.
         name: of the comparison.
+        trust: data sets, as results call them, whose files are taken whatever their checksum.
     """
 
     datasets: tuple[str, ...]
     networks: tuple[Network, ...]
     solvers: tuple[Solver, ...]
-    seeds: tuple[int, ...] = (0,)
-    name: str = "unnamed"
+    seeds: tuple[int, ...] = _rule((0,), lambda v: bool(v) and all(map(_is_seed, v)), "whole numbers from 0 on")
+    name: str = _rule("unnamed", _is_label, _A_LABEL)
+    trust: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -236,6 +243,31 @@ class Spec(Rules):
         return {**{key: plain.pop(key) for key in ("name", "datasets", "networks", "solvers", "seeds")}, **plain}
 
 
+def of_each_kind(names: Sequence[str], known: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
+    """Of each kind (data set, network, solver) what is named; the paper's networks also without `paper:`.
+
+    Args:
+        names: of whatever kind.
+        known: by kind, what there is.
+
+    Returns:
+        The kinds that are named, with the names.
+
+    Raises:
+        SpecError: if there is none of that name.
+    """
+    found: dict[str, set[str]] = {}
+    for given in names:
+        name = given if any(given in members for members in known.values()) else f"{PAPER}{given}"
+        kinds = [kind for kind, members in known.items() if name in members]
+        if not kinds:
+            everything = sorted({member for members in known.values() for member in members})
+            raise SpecError(unknown_name("name in `only`", given, everything))
+        for kind in kinds:
+            found.setdefault(kind, set()).add(name)
+    return found
+
+
 def spec_from_plain(plain: object, *, origin: str) -> Spec:
     """A spec from the tables of a TOML or JSON file; `origin` begins every message."""
     try:
@@ -243,6 +275,8 @@ def spec_from_plain(plain: object, *, origin: str) -> Spec:
         for needed in ("datasets", "networks", "solvers"):
             if needed not in table:
                 raise SpecError(f"the key {needed!r} is missing")
+        if table.get("threads") == "all":
+            table["threads"] = cores()
         return Spec(
             **{
                 **table,
@@ -250,10 +284,17 @@ def spec_from_plain(plain: object, *, origin: str) -> Spec:
                 "networks": tuple(_entry(one, Network, "network") for one in _list("networks", table["networks"])),
                 "solvers": tuple(_entry(one, Solver, "solver") for one in _list("solvers", table["solvers"])),
                 **({"seeds": _seeds(table["seeds"])} if "seeds" in table else {}),
+                "trust": tuple(_texts("trust", table["trust"])) if table.get("trust") else (),
             }
         )
     except SpecError as error:
         raise SpecError(f"{origin}: {error}") from error
+
+
+def cores() -> int:
+    """Those this process may use."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
 
 
 def _known(plain: object, kind: type, what: str) -> Plain:
@@ -298,11 +339,6 @@ def _seeds(value: object) -> tuple[int, ...]:
     return tuple(_list("seeds", value))  # type: ignore[arg-type]
 
 
-def _require(key: str, value: Any, is_good: Callable[[Any], bool], expected: str) -> None:
-    if not is_good(value):
-        raise SpecError(f"Invalid {key} value: {value!r}; expected {expected}")
-
-
 def _check_ends(rules: Rules) -> None:
     if rules.time_limit is None and rules.max_epochs is None:
         raise SpecError("give the runs an end: time_limit, max_epochs, or both")
@@ -318,18 +354,6 @@ def _check_ends(rules: Rules) -> None:
 
 
 def _check(spec: Spec) -> None:
-    _require(
-        "name",
-        spec.name,
-        lambda v: isinstance(v, str) and bool(_LABEL.fullmatch(v)),
-        "a text of 1 to 100 characters in one line",
-    )
-    _require(
-        "seeds",
-        spec.seeds,
-        lambda v: bool(v) and all(map(_is_seed, v)),
-        "whole numbers from 0 on",
-    )
     for solver in spec.solvers:
         if not (solver.full_batch is None or isinstance(solver.full_batch, bool)):
             raise SpecError(f"Invalid full_batch value: {solver.full_batch!r}; expected true or false")
@@ -343,13 +367,13 @@ def _check(spec: Spec) -> None:
 
 
 def _check_options(entry: Solver | Network) -> None:
-    if not (isinstance(entry.name, str) and _LABEL.fullmatch(entry.name)):
-        raise SpecError(f"Invalid name: {entry.name!r}; expected a text of 1 to 100 characters in one line")
+    if not _is_label(entry.name):
+        raise SpecError(f"Invalid name: {entry.name!r}; expected {_A_LABEL}")
     if not isinstance(entry.options, dict):
         raise SpecError(f"Invalid options of {entry.name}: {entry.options!r}; expected a table")
     for key, value in entry.options.items():
         single = value if isinstance(value, list | tuple) else [value]
-        finite = all(isinstance(one, _OPTION_TYPES) and not _is_not_finite(one) for one in single)
+        finite = all(isinstance(one, bool | str) or _is_number(one) for one in single)
         if not (isinstance(key, str) and finite):
             raise SpecError(f"Invalid option {key} of {entry.name}: {value!r}; expected numbers, texts or flags")
 
@@ -358,7 +382,3 @@ def _check_once(key: str, names: Sequence[object]) -> None:
     twice = [name for position, name in enumerate(names) if name in names[:position]]
     if twice:
         raise SpecError(f"{twice[0]!r} is twice in {key}")
-
-
-def _is_not_finite(value: object) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)

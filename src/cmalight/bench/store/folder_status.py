@@ -19,11 +19,11 @@ from cmalight.bench.store.results import (
     result_files,
     write_document,
 )
-from cmalight.bench.store.schema import Call, Calls, Progress, Running, checked
+from cmalight.bench.store.schema import DriverCall, DriverCalls, FolderProgress, Running, checked
 from cmalight.locks import Owner
 
 _logger = logging.getLogger("cmalight.bench")
-_NO_PROGRESS = Progress(running=[], seconds_left=None)
+_NO_PROGRESS = FolderProgress(running=[], seconds_left=None)
 _SPEC_FORMAT, _PROGRESS_FORMAT, _VERSION = "cmalight-bench-spec", "cmalight-bench-progress", 1
 
 
@@ -85,14 +85,14 @@ def status(folder: str | Path) -> Counts:
     return Counts(dict(recorded), tuple(damaged), running, left, driver, seconds_left)
 
 
-def add_call(folder: Path, call: Call) -> None:
+def add_call(folder: Path, call: DriverCall) -> None:
     """Write down what was asked for."""
     write_calls(folder, joined_calls([*read_calls(folder), call]))
 
 
-def joined_calls(calls: Sequence[Call]) -> list[Call]:
+def joined_calls(calls: Sequence[DriverCall]) -> list[DriverCall]:
     """Without those whose runs are all in a later one."""
-    kept: list[Call] = []
+    kept: list[DriverCall] = []
     for call in calls:
         keys = set(call.keys)
         kept = [one for one in kept if not keys.issuperset(one.keys)]
@@ -100,16 +100,16 @@ def joined_calls(calls: Sequence[Call]) -> list[Call]:
     return kept
 
 
-def write_calls(folder: Path, calls: Sequence[Call]) -> None:
+def write_calls(folder: Path, calls: Sequence[DriverCall]) -> None:
     """In place of those that are known."""
     write_document(folder / "spec.json", _SPEC_FORMAT, _VERSION, {"calls": [asdict(call) for call in calls]})
 
 
-def read_calls(folder: Path) -> list[Call]:
+def read_calls(folder: Path) -> list[DriverCall]:
     """Those that are known: results are good without them, so a damaged file is only worth a warning."""
     path = folder / "spec.json"
     try:
-        return checked(Calls, read_document(path, _SPEC_FORMAT, _VERSION)).calls
+        return checked(DriverCalls, read_document(path, _SPEC_FORMAT, _VERSION)).calls
     except FileNotFoundError:
         return []
     except LaterVersionError:
@@ -119,7 +119,7 @@ def read_calls(folder: Path) -> list[Call]:
         return []
 
 
-def write_progress(folder: Path, progress: Progress) -> None:
+def write_progress(folder: Path, progress: FolderProgress) -> None:
     """What the driver knows, for those who look at the folder."""
     write_document(folder / "progress.json", _PROGRESS_FORMAT, _VERSION, {**asdict(progress), "time": time.time()})
 
@@ -130,9 +130,9 @@ def clear_progress(folder: Path) -> None:
         (folder / "progress.json").unlink(missing_ok=True)
 
 
-def _read_progress(folder: Path) -> Progress:
+def _read_progress(folder: Path) -> FolderProgress:
     """A damaged one is as good as none: the next comes in a second."""
     try:
-        return checked(Progress, read_document(folder / "progress.json", _PROGRESS_FORMAT, _VERSION))
+        return checked(FolderProgress, read_document(folder / "progress.json", _PROGRESS_FORMAT, _VERSION))
     except (OSError, ValueError):
         return _NO_PROGRESS

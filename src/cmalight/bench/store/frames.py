@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cmalight.bench.spec.study import LATER_RULES, PROBLEM_RULES, Plain
+from cmalight.bench.spec.study import LATER_RULES, PROBLEM_RULES, Plain, of_each_kind
+from cmalight.bench.store.archive import as_folder
 from cmalight.bench.store.machine import PACKAGES
 from cmalight.bench.store.results import good_results
 from cmalight.bench.store.schema import COLUMNS
+from cmalight.errors import needed
 
 if TYPE_CHECKING:
     import pandas
@@ -23,7 +25,7 @@ _PLACE = ("host", "cpu", "cores", "concurrency", "load")
 _VERSIONS = ("python", *PACKAGES)
 _NUMBERS = (
     *("seed", "epochs", *_FIGURES, "best_loss", "attempts", "started", "finished", "cores", "concurrency", "load"),
-    *(rule for rule in PROBLEM_RULES if rule not in ("order", "engine")),
+    *(rule for rule in PROBLEM_RULES if rule not in ("order", "engine", "clock")),
 )
 
 
@@ -43,25 +45,54 @@ def load(folder: str | Path) -> Results:
     """Everything that is in a results folder; a damaged file is named in a warning and left out.
 
     Args:
-        folder: of the results.
+        folder: of the results, or an archive of one.
 
     Returns:
-        Two frames: one row per run, one row per epoch.
+        Two frames with one row per run, and one row per epoch.
 
     Raises:
         ResultError: if it is no results folder.
+
+    Example:
+        >>> from cmalight import bench
+        >>> results = bench.load("results")  # that `bench.run` or `cmalight bench run` wrote
+        >>> results.runs.sort_values("solver")[["dataset", "network", "solver", "status"]].values.tolist()
+        [['diabetes', '1x5', 'adam', 'done'], ['diabetes', '1x5', 'auto', 'done']]
+        >>> results.epochs.groupby("key")["epoch"].max().tolist()
+        [2, 2]
     """
-    try:
+    with needed("results as frames need pandas", "bench"):
         import pandas
-    except ImportError as missing:
-        raise ImportError('results as frames need pandas: pip install "cmalight[bench]"') from missing
-    contents = [content for _, content in good_results(Path(folder))]
+    with as_folder(folder) as place:
+        contents = [content for _, content in good_results(place)]
     rows = [_row(content) for content in contents]
     runs = pandas.DataFrame(rows) if rows else pandas.DataFrame(columns=list(_row(_NOTHING)))
     for name in _NUMBERS:
         runs[name] = pandas.to_numeric(runs[name])  # None becomes NaN
     runs["neighbours"] = _neighbours(runs)
     return Results(runs, _epochs(contents))
+
+
+def only(results: Results, names: Sequence[str]) -> Results:
+    """A part of the results: of each kind (data set, network, solver) that is named, these alone.
+
+    Args:
+        results: what `load` gave.
+        names: as in `cmalight bench run --only`; the paper's networks also without `paper:`.
+
+    Returns:
+        The runs that are left, and their epochs.
+
+    Raises:
+        ValueError: for a name that no run has.
+    """
+    runs = results.runs
+    known = {kind: set(runs[kind].dropna()) for kind in ("dataset", "network", "solver")}
+    for kind, members in of_each_kind(names, known).items():
+        runs = runs[runs[kind].isin(members)]
+    return Results(
+        runs.reset_index(drop=True), results.epochs[results.epochs["key"].isin(runs["key"])].reset_index(drop=True)
+    )
 
 
 _NOTHING: Plain = {"key": "", "status": "", "run": {}, "environment": {}}
@@ -96,6 +127,7 @@ def _row(content: Plain) -> Plain:
         **{name: environment.get(name) for name in _PLACE},
         **{f"version_{name}": environment.get("versions", {}).get(name) for name in _VERSIONS},
         "data_sha256": content.get("data_sha256"),
+        "trusted": run.get("trusted", False),
     }
 
 
@@ -116,8 +148,7 @@ def _epochs(contents: Sequence[Plain]) -> pandas.DataFrame:
         else:
             column = numpy.array(values, dtype=numpy.float64)  # None becomes NaN
             columns[name] = column.astype(numpy.int64) if name in ("epoch", "evaluations") else column
-    epochs: pandas.DataFrame = pandas.DataFrame(columns)
-    return epochs
+    return pandas.DataFrame(columns)
 
 
 def _neighbours(runs: pandas.DataFrame) -> Any:
@@ -143,13 +174,19 @@ def _notes(runs: pandas.DataFrame) -> Iterator[str]:
             "choose among them by solver_options, network_options, time_limit, ..."
         )
     timed = runs[runs["status"] == "done"]
-    shared = int((timed["neighbours"] > 0).sum())
+    by_wall = timed[timed["clock"] == "wall"]
+    if len(by_wall) < len(timed):
+        yield (
+            f"{len(timed) - len(by_wall)} of {len(timed)} runs are timed by the processor's time that they took, "
+            "whatever ran beside them: caches and memory are still shared"
+        )
+    shared = int((by_wall["neighbours"] > 0).sum())
     if shared:
         yield (
             f"{shared} of {len(timed)} runs shared their machine with other runs while they were timed: compare them "
-            "by time with care, or run with --workers 1"
+            "by time with care, or run one at a time (workers 1)"
         )
-    busy = int((timed["load"] > timed["cores"]).sum())
+    busy = int((by_wall["load"] > by_wall["cores"]).sum())
     if busy:
         yield f"{busy} of {len(timed)} runs began on a machine with more work than cores (load above its cores)"
     cells = timed.groupby(["dataset", "network", "seed"])
@@ -164,6 +201,8 @@ def _notes(runs: pandas.DataFrame) -> Iterator[str]:
     data = runs.groupby(_DATA)["data_sha256"].nunique()
     for dataset in sorted({str(name) for name, *_ in data[data > 1].index}):
         yield f"the runs of {dataset} are on different data (data_sha256): do not compare them"
+    for dataset in sorted(runs[runs["trusted"].astype(bool)]["dataset"].unique()):
+        yield f"the file of {dataset} was taken whatever its checksum, as the spec said (trust)"
     failed = len(runs) - len(timed)
     if failed:
         yield f"{failed} of {len(runs)} runs have no figure: they failed, diverged, crashed or were stopped"

@@ -30,7 +30,7 @@ def acquired(folder: Path) -> Iterator[Lock]:
         except InUseError as error:
             raise FolderInUseError(
                 f"{folder} is in use by {error.owner}: wait for it (`cmalight bench status {folder}` shows how far "
-                "it is), or give another --out"
+                "it is), or give another folder"
             ) from error
         if lock.left_by is not None:
             _logger.warning(

@@ -11,14 +11,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from cmalight.bench.spec.study import cores
+
 PACKAGES = ("cmalight", "torch", "numpy", "schedulefree", "prodigyopt")
 _MEGABYTE = 1 << 20
-
-
-def cores() -> int:
-    """Those this process may use."""
-    allowed = getattr(os, "sched_getaffinity", None)
-    return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
 
 
 def load_average() -> float | None:

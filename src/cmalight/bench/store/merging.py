@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from cmalight.bench.spec.study import DataName, Definition, Plain
+from cmalight.bench.store.archive import as_folder, is_archive, pack
 from cmalight.bench.store.folder_status import joined_calls, read_calls, write_calls
 from cmalight.bench.store.lock import acquired
 from cmalight.bench.store.results import (
@@ -27,14 +30,14 @@ class MergeError(ValueError):
 
 
 def merge(folders: Sequence[str | Path], out: str | Path) -> int:
-    """Copies the results of all folders to `out`, which may have some already.
+    """Copies the results of all folders to `out`, which may have some already, or be an archive that is made anew.
 
     Nothing is written if two folders have results of one run that differ in more than times, or different data under
     one name. A damaged file is left where it is, with a warning.
 
     Args:
-        folders: of results.
-        out: the folder that gets them all.
+        folders: of results, or archives of such.
+        out: the folder that gets them all; a name that ends in .tar.xz is that of an archive.
 
     Returns:
         How many results `out` has then.
@@ -43,7 +46,17 @@ def merge(folders: Sequence[str | Path], out: str | Path) -> int:
         MergeError: if they contradict each other.
     """
     out = Path(out)
-    sources = [Path(folder) for folder in folders]
+    with contextlib.ExitStack() as opened:
+        sources = [opened.enter_context(as_folder(folder)) for folder in folders]
+        if not is_archive(out):
+            return _merged(sources, out)
+        whole = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="cmalight-"))) / "results"
+        count = _merged(sources, whole)
+        pack(whole, out)
+        return count
+
+
+def _merged(sources: Sequence[Path], out: Path) -> int:
     for folder in sources:
         result_files(folder)
     if runs_folder(out).is_dir():

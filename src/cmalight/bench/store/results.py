@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from cmalight.bench.store.schema import Result, checked
-from cmalight.files import whole_file, without_infinities
+from cmalight.files import remove_abandoned, whole_file, without_infinities
 
 FORMAT = "cmalight-run"
 VERSION = 1
@@ -131,6 +131,4 @@ def set_aside(path: Path) -> Path:
 def remove_leftovers(folder: Path) -> None:
     """The temporary files of a driver that was killed while it wrote; only the owner of the lock may call this."""
     for place in (folder, runs_folder(folder)):
-        for path in place.glob(".*.tmp"):
-            with contextlib.suppress(OSError):
-                path.unlink()
+        remove_abandoned(place, after=-math.inf)

@@ -5,27 +5,15 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar, cast
 
 from cmalight.bench.spec.study import Definition, Plain
+from cmalight.errors import needed
 
 Recorded = Literal["done", "diverged", "failed", "crashed", "timed_out", "out_of_memory"]
 # What is tried again when that is asked for: a run that diverged is a result.
 WITHOUT_A_RESULT: tuple[Recorded, ...] = ("failed", "crashed", "timed_out", "out_of_memory")
-# What is known of every epoch: one list per column.
-COLUMNS = (
-    "epoch",
-    "seconds",
-    "train_loss",
-    "test_loss",
-    "test_accuracy",
-    "f_tilde",
-    "lr",
-    "alpha",
-    "outcome",
-    "evaluations",
-)
 Kind = TypeVar("Kind")
 _SHOWN = 3
 _LARGEST = 1 << 53  # that a frame of floats can hold
@@ -73,11 +61,14 @@ class Epochs:
     evaluations: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        lengths = {name: len(getattr(self, name)) for name in COLUMNS}
+        lengths = {name: len(column) for name, column in vars(self).items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"columns of different lengths ({lengths})")
         if not all(0 <= number < _LARGEST for column in (self.epoch, self.evaluations) for number in column):
             raise ValueError(f"numbers of epochs or evaluations outside 0 to {_LARGEST}")
+
+
+COLUMNS = tuple(column.name for column in fields(Epochs))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +107,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Call:
+class DriverCall:
     """One call of the driver for a folder: its spec, the keys of its runs, and how many it ran at once."""
 
     spec: Plain
@@ -129,10 +120,10 @@ class Call:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calls:
+class DriverCalls:
     """All of a folder."""
 
-    calls: list[Call]
+    calls: list[DriverCall]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +140,7 @@ class Running:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class FolderProgress:
     """How far the driver of a folder is."""
 
     __pydantic_config__ = _NUMBERS_ARE_FINITE
@@ -172,10 +163,8 @@ def checked(kind: type[Kind], content: Mapping[str, Any]) -> Kind:
         ValueError: with what is wrong where, in one line.
         ImportError: with what to install.
     """
-    try:
+    with needed("results are checked by pydantic", "bench"):
         import pydantic
-    except ImportError as missing:
-        raise ImportError('results are checked by pydantic: pip install "cmalight[bench]"') from missing
     try:
         found: Kind = _adapter(cast(Any, kind)).validate_json(json.dumps(content), strict=True)
         return found

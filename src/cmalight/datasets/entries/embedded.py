@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from cmalight.datasets import generated
-from cmalight.datasets.entries.entry import Entry, Meaning, Raw, Task, library
-from cmalight.errors import DataError, unknown_name
+from cmalight.datasets.entries.entry import Entry, Meaning, Raw
+from cmalight.errors import DataError, needed, unknown_name
+from cmalight.tables.targets import Task
 
 _MAKERS: dict[str, tuple[Callable[..., tuple[Tensor, Tensor]], Task, str]] = {
     "teacher": (generated.teacher_network, "regression", "Teacher: the answers of a random network, with noise"),
     "least-squares": (generated.least_squares, "regression", "Least squares: a noisy linear model"),
     "logistic": (generated.logistic, "classification", "Logistic: two classes drawn from a logistic model"),
-}
-_NUMBERS: dict[str, type] = {
-    "rows": int,
-    "features": int,
-    "hidden": int,
-    "seed": int,
-    "noise": float,
-    "condition": float,
-}
-_TAKEN = {
-    "teacher": ("rows", "features", "hidden", "noise", "seed"),
-    "least-squares": ("rows", "features", "noise", "condition", "seed"),
-    "logistic": ("rows", "features", "noise", "seed"),
 }
 _DEFAULT_ROWS, _DEFAULT_FEATURES = 20_000, 20
 
@@ -54,20 +42,13 @@ class Shipped:
     loader: str
 
     def read(self, files: Mapping[str, Path]) -> Raw:  # noqa: ARG002
-        bunch = getattr(_sklearn_datasets(), self.loader)()
+        with needed("this data set is part of scikit-learn, which is not installed", "data"):
+            import sklearn.datasets  # type: ignore[import-untyped]
+        bunch = getattr(sklearn.datasets, self.loader)()
         columns = tuple((str(name), ()) for name in bunch.feature_names)
         classes = tuple(str(name) for name in bunch.get("target_names", ()))
         meaning = Meaning(columns, "target", classes)
         return Raw(np.asarray(bunch.data, dtype=np.float64), np.asarray(bunch.target), meaning=meaning)
-
-
-def _sklearn_datasets() -> Any:
-    try:
-        return library("sklearn.datasets")
-    except ImportError as missing:
-        raise ImportError(
-            'this data set is part of scikit-learn, which is not installed: pip install "cmalight[data]"'
-        ) from missing
 
 
 def generated_entry(name: str) -> Entry | None:
@@ -93,76 +74,28 @@ def generated_entry(name: str) -> Entry | None:
         features=features,
         classes=2 if task == "classification" else None,
         source=Generated(kind, tuple(numbers.items())),
-        encoding=f"numbers to choose: {', '.join(_TAKEN[kind])}, as in {kind}:rows=1000000,features=50,seed=3",
+        encoding=f"numbers to choose: {', '.join(_taken(kind))}, as in {kind}:rows=1000000,features=50,seed=3",
         licence="as this package",
     )
 
 
+def _taken(kind: str) -> dict[str, type]:
+    """The numbers that a problem is made from, by name, and what each has to be."""
+    parameters = inspect.signature(_MAKERS[kind][0], eval_str=True).parameters
+    return {name: one.annotation for name, one in parameters.items()}
+
+
 def _number(kind: str, part: str) -> tuple[str, float]:
+    taken = _taken(kind)
     key, equals, value = (piece.strip().lower() for piece in part.partition("="))
     if not equals:
-        raise DataError(f"{part!r} is not of the form name=number; {kind} takes {', '.join(_TAKEN[kind])}")
-    if key not in _TAKEN[kind]:
-        raise DataError(unknown_name(f"number of {kind}", key, _TAKEN[kind]))
+        raise DataError(f"{part!r} is not of the form name=number; {kind} takes {', '.join(taken)}")
+    if key not in taken:
+        raise DataError(unknown_name(f"number of {kind}", key, taken))
     try:
-        return key, _NUMBERS[key](value)
+        return key, taken[key](value)
     except ValueError as error:
-        raise DataError(f"{key}={value}: a {'whole ' if _NUMBERS[key] is int else ''}number is needed") from error
+        raise DataError(f"{key}={value}: a {'whole ' if taken[key] is int else ''}number is needed") from error
 
-
-def _shipped(name: str, title: str, task: Task, shape: tuple[int, int], classes: int | None, citation: str) -> Entry:
-    return Entry(
-        name=name,
-        title=title,
-        group="embedded",
-        task=task,
-        rows=shape[0],
-        features=shape[1],
-        classes=classes,
-        source=Shipped(f"load_{name.replace('-', '_')}"),
-        encoding="as scikit-learn ships it",
-        licence="BSD-3-Clause, with scikit-learn" if name == "diabetes" else "CC BY 4.0, from UCI, with scikit-learn",
-        citation=citation,
-        homepage="https://scikit-learn.org/stable/datasets/toy_dataset.html",
-    )
-
-
-SHIPPED = (
-    _shipped(
-        "diabetes",
-        "Diabetes: the progression of the disease within a year",
-        "regression",
-        (442, 10),
-        None,
-        "B. Efron, T. Hastie, I. Johnstone, R. Tibshirani (2004), Least angle regression, Annals of Statistics 32, "
-        "407-499",
-    ),
-    _shipped(
-        "digits",
-        "Digits: handwritten, in 8 x 8 pixels",
-        "classification",
-        (1_797, 64),
-        10,
-        "E. Alpaydin, C. Kaynak (1998), Optical recognition of handwritten digits, UCI Machine Learning Repository, "
-        "doi:10.24432/C50P49",
-    ),
-    _shipped(
-        "breast-cancer",
-        "Breast cancer: benign or malignant, from the nuclei of cells",
-        "classification",
-        (569, 30),
-        2,
-        "W. N. Street, W. H. Wolberg, O. L. Mangasarian (1993), Nuclear feature extraction for breast tumor diagnosis, "
-        "Proc. SPIE 1905, 861-870",
-    ),
-    _shipped(
-        "wine",
-        "Wine: three growers, from chemistry",
-        "classification",
-        (178, 13),
-        3,
-        "S. Aeberhard, M. Forina (1992), Wine, UCI Machine Learning Repository, doi:10.24432/C5PC7J",
-    ),
-)
 
 GENERATED_NAMES = tuple(_MAKERS)

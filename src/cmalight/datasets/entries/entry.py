@@ -5,29 +5,29 @@ from __future__ import annotations
 import hashlib
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from cmalight.errors import needed
 from cmalight.tables.splitting import training_count
+from cmalight.tables.targets import Task
 
 Array = npt.NDArray[Any]
-Task = Literal["regression", "classification"]
 Group = Literal["small", "big", "images", "embedded", "generated", "own"]
 
 PAPER_TEST_SHARE = 0.25
+PART = ":rows="  # between the name of a data set and how many of its rows are taken
 _BLOCK_ROWS = 65_536
 
 
 def library(name: str) -> Any:
     """An optional library, imported now that it is needed."""
-    try:
+    with needed(f"data sets need {name}, which is not installed", "data"):
         return importlib.import_module(name)
-    except ImportError as missing:
-        raise ImportError(f'data sets need {name}, which is not installed: pip install "cmalight[data]"') from missing
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,7 @@ class Entry:
         citation: whom to cite.
         homepage: where it is described.
         folder: where the files are looked for first (a user's own data set).
+        part: only so many of the rows for training, and at most as many for testing; None for all.
     """
 
     name: str
@@ -157,6 +158,26 @@ class Entry:
     citation: str = ""
     homepage: str = ""
     folder: Path | None = field(default=None, compare=False)
+    part: int | None = None
+
+    def first(self, rows: int) -> Entry:
+        """A part of the data set: the first rows of its training part, and of its test part.
+
+        Args:
+            rows: how many at most.
+
+        Returns:
+            An entry of the same files, with a name that says so.
+        """
+        return replace(self, name=f"{self.name}{PART}{rows}", part=rows)
+
+    def trusted(self) -> Entry:
+        """The same data set without known checksums: whatever file has the right rows and columns is taken.
+
+        Returns:
+            Another entry; what is cached of the one is never taken for the other.
+        """
+        return replace(self, values_sha256=None, files=tuple(replace(file, sha256=()) for file in self.files))
 
     @property
     def d(self) -> int | None:
@@ -167,10 +188,11 @@ class Entry:
 
     @property
     def training_rows(self) -> int | None:
-        """The paper's P: the rows left for training by its split."""
-        if self.rows is None or self.test_rows:
-            return self.rows
-        return training_count(self.rows, PAPER_TEST_SHARE)
+        """The rows left for training by the paper's split, its P."""
+        if self.rows is None:
+            return None
+        rows = self.rows if self.test_rows else training_count(self.rows, PAPER_TEST_SHARE)
+        return rows if self.part is None else min(rows, self.part)
 
     @property
     def is_embedded(self) -> bool:

@@ -23,7 +23,8 @@ const compute = (() => {
     for (const [name, values] of Object.entries(data.solving)) solving[name] = unpack(values);
     const runsOf = data.problems.name.map(() => []);
     solving.problem.forEach((problem, run) => runsOf[problem].push(run));
-    return { ...solving, runsOf, taus: data.taus.length, evaluationInEpochs: data.evaluationInEpochs };
+    const pairOf = data.pairs ? unpack(data.problems.family) : null;
+    return { ...solving, runsOf, pairOf, taus: data.taus.length, evaluationInEpochs: data.evaluationInEpochs };
   }
 
   function spent(solving, point, measure) {
@@ -61,7 +62,14 @@ const compute = (() => {
       problems.push(problem);
       rows.push(columns.map((solver) => found.get(solver)));
     });
-    return { columns, problems, rows };
+    return { columns, rows: solving.pairOf ? byPair(rows, problems.map((problem) => solving.pairOf[problem])) : rows };
+  }
+
+  // The medians over the starts of each pair of data set and network.
+  function byPair(rows, pairs) {
+    const found = new Map();
+    rows.forEach((row, at) => found.set(pairs[at], [...(found.get(pairs[at]) || []), row]));
+    return [...found.values()].map((starts) => starts[0].map((_, solver) => median(starts.map((row) => row[solver]))));
   }
 
   function ratios(rows) {

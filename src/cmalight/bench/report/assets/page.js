@@ -212,7 +212,7 @@ const report = (() => {
   }
 
   function about() {
-    at("subtitle").textContent = `${data.families.length} pairs of data set and network, ${data.problems.name.length} problems, ${data.solvers.length} solvers; ${data.statuses}`;
+    at("subtitle").textContent = `${data.families.length} pairs of data set and network, ${data.problems.name.length} ${data.pairs ? "starts" : "problems"}, ${data.solvers.length} solvers; ${data.statuses}`;
     at("area-hint").textContent = `Of the area from 1 to ${data.area.limit} times the least cost, on a logarithmic scale. Bars: ${100 * data.area.level} % bootstrap intervals over problems.`;
     if (data.strips.left) at("strip-hint").append(` ${data.strips.left} runs were left out for the size of this page.`);
     at("warnings").replaceChildren(...data.notes.map((note) => element("p", note, "warning")));

@@ -1,0 +1,75 @@
+"""The study of docs/results/paper.md: `make reproduce`, or `make reproduce QUICK=1` in ten minutes on embedded data.
+
+A call goes on where the last one stopped, by Ctrl-C or otherwise. It says before each part how long all of what is left
+will take, and with every run how long the rest of its part will. It ends with a report and the table of claims.
+`--publish FILE.tar.xz` then joins everything into one file, as in docs/results.
+"""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from cmalight import bench
+from cmalight.bench.running.executors import default_workers
+from cmalight.bench.spec.spec_files import PRESETS
+from cmalight.bench.store.results import result_path
+from cmalight.cli.errors import show_messages
+from cmalight.errors import duration
+
+CLAIMS = Path(__file__).parents[1] / "docs" / "results" / "paper" / "make.py"
+QUICK = "reproduced-quick"
+MEASURING = 1.3  # what a run takes beside its limit, for measuring, as a factor
+
+
+def parts(quick: bool) -> Iterator[bench.Spec]:
+    """Start by start, so that a study that is broken off has as many starts of everything as it can."""
+    if quick:
+        yield bench.read_spec(QUICK)
+        return
+    presets = [one for one in PRESETS if one.startswith("reproduced-") and one != QUICK]
+    for seed in range(3):
+        for preset in (*presets, "cifar10-small"):
+            yield bench.narrowed(bench.read_spec(preset), bench.Narrowing(seeds=f"0-{seed}" if seed else "1"))
+
+
+def seconds_left(specs: list[bench.Spec], out: Path, workers: int) -> float:
+    """Of all runs that have no result yet, if each takes its limit."""
+    left = {
+        run.key: run.definition.time_limit or 0.0
+        for spec in specs
+        for run in bench.plan(spec)
+        if not result_path(out / spec.name, run.key).is_file()
+    }
+    return MEASURING * sum(left.values()) / workers
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="embedded data, ten minutes")
+    parser.add_argument("--out", type=Path, default=Path("reproduced"), help="a folder for the results [reproduced]")
+    parser.add_argument("--workers", type=int, default=default_workers(1), help="runs at once [one a core]")
+    parser.add_argument("--publish", type=Path, metavar="FILE.tar.xz", help="join what is there into this file, too")
+    chosen = parser.parse_args()
+    show_messages(quiet=False)
+    specs = list(parts(chosen.quick))
+    missing: dict[str, str] = {}
+    for at, spec in enumerate(specs):
+        left = duration(seconds_left(specs[at:], chosen.out, chosen.workers))
+        print(f"part {at + 1} of {len(specs)}: {spec.name}; about {left} left in all", flush=True)
+        missing |= bench.run(spec, chosen.out / spec.name, workers=chosen.workers, progress=True).left_out
+    for what, why in missing.items():
+        print(f"left out: {what} ({why})")
+    archive = chosen.publish or chosen.out / "study.tar.xz"
+    bench.merge([chosen.out / name for name in dict.fromkeys(spec.name for spec in specs)], archive)
+    print(f"report: {bench.write_report(archive, chosen.out / 'report')}")
+    subprocess.run([sys.executable, str(CLAIMS), "--results", str(archive)], check=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("interrupted: what is finished is kept, and the same command goes on from there", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,163 @@
+"""The site: `make docs` builds it, `make docs-serve` shows it. Everything it loads is shipped with it."""
+
+import os
+import re
+from pathlib import Path
+
+from docutils import nodes
+from sphinx import addnodes
+
+import cmalight
+
+project = "CMALight"
+version = release = cmalight.__version__
+copyright = "the CMALight maintainers, MIT licence"  # noqa: A001 (Sphinx's name)
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_click",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["pictures", "_static"]
+nitpicky = True
+
+default_role = "code"  # docstrings write names in single backticks
+autodoc_typehints = "description"
+autodoc_typehints_format = "short"
+autodoc_member_order = "bysource"
+napoleon_use_ivar = True
+# Types of other packages, and of ours that nobody is promised, are shown and lead nowhere.
+nitpick_ignore_regex = [
+    (
+        "py:.*",
+        r"(abc|collections|lightning|numpy|os|pandas|pathlib|pytorch_lightning|sklearn|torch|typing)\..*",
+    ),
+    ("py:class", r"[A-Z]\w*|(nn|np|npt)\..*"),
+    ("py:class", r"cmalight\.\w+\.\w+\..*|cmalight\.(errors|locks|compiled|rules)\..*"),
+]
+
+myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence", "deflist"]
+suppress_warnings = ["misc.highlighting_failure"]  # a console block may show a file in between
+
+# The tutorials are scripts, which are run when the site is built; one that fails ends the build.
+sphinx_gallery_conf = {
+    "examples_dirs": ["../examples/tutorials"],
+    "gallery_dirs": ["tutorials"],
+    "filename_pattern": r"\.py",
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "write_computation_times": False,
+    "capture_repr": (),
+    "show_signature": False,
+    "nested_sections": False,
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "CMALight"
+html_static_path = ["_static"]
+html_extra_path = ["llms.txt"]
+html_css_files = ["site.css"]
+html_js_files = ["site.js"]
+html_show_sourcelink = False
+html_theme_options = {
+    "header_links_before_dropdown": 8,
+    "navbar_align": "left",
+    "navigation_with_keys": False,
+    "show_nav_level": 2,
+    "show_toc_level": 2,
+    "secondary_sidebar_items": ["page-toc", "edit-this-page"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "a11y-light",
+    "pygments_dark_style": "a11y-dark",
+}
+# Who the repository belongs to is known where it is published: GitHub's own variable.
+repository = os.environ.get("GITHUB_REPOSITORY", "")
+if repository:
+    # Pages that are made of another file are edited there.
+    sources = {"tutorials/index.rst": "examples/tutorials/GALLERY_HEADER.rst"}
+    for script in Path(__file__).parents[1].glob("examples/tutorials/*.py"):
+        sources[f"tutorials/{script.stem}.rst"] = f"examples/tutorials/{script.name}"
+    for page in ("paper", "today"):
+        sources[f"results/{page}.md"] = f"docs/results/paper/{page}.txt"
+    for page, file in {
+        "contributing": "CONTRIBUTING",
+        "changelog": "CHANGELOG",
+        "conduct": "CODE_OF_CONDUCT",
+        "security": "SECURITY",
+    }.items():
+        sources[f"contribute/{page}.md"] = f"{file}.md"
+    html_context = {
+        "sources": sources,
+        "edit_page_provider_name": "GitHub",
+        "edit_page_url_template": f"https://github.com/{repository}/edit/main/"
+        "{{ sources.get(file_name, 'docs/' ~ file_name) }}",
+    }
+    html_theme_options["use_edit_page_button"] = True
+
+copybutton_prompt_text = "$ "
+copybutton_line_continuation_character = "\\"
+
+
+# w^k, f_S, ζ^{k+1}: an index of one sign or in braces, on a single letter, a sign that is not ASCII, or a bracket.
+INDEX = re.compile(
+    r"(?:(?<=[^\x00-\x7f)\]])|(?<=(?<![A-Za-z0-9_])[A-Za-z0-9]))([\^_])(\{[^{}]*\}|up|[^\W_])(?![A-Za-z0-9_])"
+)
+AS_WRITTEN = (nodes.FixedTextElement, nodes.literal, nodes.raw, addnodes.desc_signature)
+
+
+def set_indices(app, doctree):
+    """Formulas are plain text in the sources; the site raises and lowers their indices.
+
+    In blocks, too, on the page of proofs: there they are formulas, and elsewhere listings and code.
+    """
+    as_written = AS_WRITTEN[1:] if app.env.docname == "understand/theory" else AS_WRITTEN
+    for text in list(doctree.findall(nodes.Text)):
+        place = text
+        while place is not None and not isinstance(place, as_written):
+            place = place.parent
+        if place is not None or not INDEX.search(text):
+            continue
+        plain, *rest = INDEX.split(text)
+        pieces = [nodes.Text(plain)]
+        for kind, index, after in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
+            raised = nodes.superscript if kind == "^" else nodes.subscript
+            pieces += [raised("", index.strip("{}")), nodes.Text(after)]
+        text.parent.replace(text, pieces)
+
+
+def setup(app):
+    """Types in signatures know the module that defines a class, not its public name; pages are named by their files."""
+    import cmalight.bench
+    import cmalight.datasets
+    import cmalight.tabular
+    import cmalight.training
+
+    modules = (cmalight.bench, cmalight.datasets, cmalight.tabular, cmalight.training, cmalight)
+    public = {
+        f"{thing.__module__}.{thing.__qualname__}": f"{module.__name__}.{name}"
+        for module in modules
+        for name in module.__all__
+        if isinstance(thing := getattr(module, name), type)
+    }
+
+    def resolve(app, env, node, content):
+        name = public.get(node.get("reftarget", ""))
+        if node.get("refdomain") != "py" or name is None:
+            return None
+        domain = env.domains.python_domain
+        return domain.resolve_xref(env, node["refdoc"], app.builder, "class", name, node, content)
+
+    def link_pages(*details):
+        lines = details[-1]
+        lines[:] = [re.sub(r"docs/([\w/-]+)\.md", r":doc:`/\1`", line) for line in lines]
+
+    app.connect("doctree-read", set_indices)
+    app.connect("missing-reference", resolve)
+    app.connect("autodoc-process-docstring", link_pages)

@@ -1,0 +1,83 @@
+"""
+Comparing optimizers on your own problem
+========================================
+
+Which optimizer is best *here*? The test-bed runs data sets x networks x solvers x seeds, each
+run in a process of its own from the same start on the same batches, and keeps one file per run:
+stopped, it goes on where it was.
+"""
+
+# %%
+# Your data: a CSV file and a small TOML file that describes it (:doc:`/guides/datasets`).
+
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas
+
+from cmalight import bench
+
+folder = Path(tempfile.mkdtemp())
+random = np.random.default_rng(0)
+x = random.normal(size=(1200, 5))
+y = np.sin(x[:, 0]) * x[:, 1] + 0.3 * x[:, 2] ** 2 + random.normal(0, 0.05, 1200)
+mine = pandas.DataFrame(x, columns=list("abcde")).assign(y=y)
+mine.to_csv(folder / "mine.csv", index=False)
+(folder / "mine.toml").write_text("""
+[dataset]
+name = "mine"
+file = "mine.csv"
+target = "y"
+task = "regression"
+""")
+
+# %%
+# What to compare. A solver of your own would be ``"my_module:my_function"``. The same file works
+# with ``cmalight bench run spec.toml --out results``.
+
+(folder / "spec.toml").write_text("""
+datasets = ["mine.toml"]
+networks = ["1x50"]
+solvers = ["auto", "adam", "adamw-cosine", "cmalight"]
+seeds = 2
+max_epochs = 30
+batch_size = 32
+""")
+spec = bench.read_spec(folder / "spec.toml")
+summary = bench.run(spec, folder / "results", workers=2)
+print(summary.recorded)
+
+# %%
+# Looking at the results
+# ----------------------
+# Two frames: one row per run, one row per epoch.
+
+results = bench.load(folder / "results")
+figures = results.runs.groupby("solver")[["final_loss", "evaluations"]].median()
+print(figures.sort_values("final_loss"))
+
+# %%
+# Curves of the true training loss, which is measured off the training clock.
+
+epochs = results.epochs.merge(results.runs[["key", "solver", "seed"]], on="key")
+figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
+for solver, runs in epochs.groupby("solver"):
+    median = runs.groupby("epoch")["train_loss"].median()
+    axes.semilogy(median.index + 1, median, label=solver)
+axes.set(xlabel="epochs", ylabel="training loss, median of the seeds")
+axes.legend()
+plt.show()
+
+# %%
+# How much work it took to come within 1 % of the best
+# ----------------------------------------------------
+# ``solution_costs`` asks for each run when it had first closed all but τ of the gap to the best
+# of all solvers; ``inf`` means never.
+
+print(bench.solution_costs(results, tau=1e-2, measure="epochs"))
+
+# %%
+# Two seeds of one problem are an anecdote. ``cmalight bench report results`` makes a page with
+# performance profiles, their intervals and all tables: :doc:`/guides/report`.

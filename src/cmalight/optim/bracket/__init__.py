@@ -1,0 +1,1 @@
+"""The bracket around an epoch: its windows, and what judges them."""

@@ -1,0 +1,62 @@
+"""What an inner optimizer remembers from step to step: copied, put back, or forgotten."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from cmalight.evaluation.norms import all_finite
+
+
+class InnerState:
+    """A copy of an optimizer's state and of what it keeps in its groups; `apart` names entries that are not its own."""
+
+    def __init__(self, optimizer: Optimizer, apart: Collection[str]) -> None:
+        self.optimizer = optimizer
+        self._apart = {"params", *apart}
+        self._state = {p: {name: _copied(value) for name, value in own.items()} for p, own in optimizer.state.items()}
+        self._groups = [
+            {name: _copied(group[name]) for name in self._own_names(group)} for group in optimizer.param_groups
+        ]
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """As it was, bit for bit; tensors that are still in use are written to, not replaced."""
+        state = self.optimizer.state
+        for p in [p for p in state if p not in self._state]:
+            del state[p]
+        for p, saved in self._state.items():
+            own = state[p]
+            for name in [name for name in own if name not in saved]:
+                del own[name]
+            for name, value in saved.items():
+                current = own.get(name)
+                if isinstance(value, Tensor) and isinstance(current, Tensor) and current.shape == value.shape:
+                    current.copy_(value)
+                else:
+                    own[name] = _copied(value)
+        for group, saved in zip(self.optimizer.param_groups, self._groups, strict=True):
+            for name in self._own_names(group) - saved.keys():  # as Prodigy adds some with its first step
+                del group[name]
+            group.update(copy.deepcopy(saved))
+
+    def _own_names(self, group: dict[str, Any]) -> set[str]:
+        return group.keys() - self._apart
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    return value if isinstance(value, bool | int | float | str | None) else copy.deepcopy(value)
+
+
+def is_finite(optimizer: Optimizer) -> bool:
+    """Whether what the optimizer remembers of its parameters is: what is not would spoil every step to come."""
+    held = [value for own in optimizer.state.values() for value in own.values()]
+    tensors = [t for value in held for t in (value if isinstance(value, list | tuple) else (value,))]
+    return all_finite([t for t in tensors if isinstance(t, Tensor)])

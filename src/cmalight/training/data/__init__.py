@@ -1,0 +1,1 @@
+"""What a run trains on: its batches, its losses, its objective."""

@@ -1,0 +1,1 @@
+"""Optimizers by name, and the schedules and budgets that some of them follow."""

@@ -1,0 +1,41 @@
+"""The examples in the docstrings run as they stand, and give what they show."""
+
+import doctest
+import warnings
+
+import pytest
+
+import cmalight
+from cmalight import bench, datasets
+from cmalight.integrations.lightning import WatchdogCallback
+
+# One after the other in one folder where the second reads what the first wrote.
+EXAMPLES = {
+    "fit": [cmalight.fit],
+    "CMALight": [cmalight.CMALight],
+    "Controlled": [cmalight.Controlled],
+    "Objective": [cmalight.Objective],
+    "TensorBatches": [cmalight.TensorBatches],
+    "CMALightRegressor": [cmalight.CMALightRegressor],
+    "CMALightClassifier": [cmalight.CMALightClassifier],
+    "WatchdogCallback": [WatchdogCallback],
+    "load_dataset": [datasets.load_dataset],
+    "register": [datasets.register],
+    "bench": [bench.run, bench.load],
+}
+
+
+@pytest.mark.parametrize(
+    "name", [*(n for n in EXAMPLES if n != "bench"), pytest.param("bench", marks=pytest.mark.slow)]
+)
+def test_the_example_of_a_docstring_runs(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets, "_registered", {})
+    runner = doctest.DocTestRunner()
+    for thing in EXAMPLES[name]:
+        example = doctest.DocTestParser().get_doctest(thing.__doc__, {}, thing.__qualname__, None, 0)
+        assert example.examples
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Lightning has advice on workers and loggers
+            runner.run(example)
+    assert runner.summarize(verbose=False).failed == 0

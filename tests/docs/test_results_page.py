@@ -1,0 +1,166 @@
+"""The pages of the results say what the published runs say, and their figures are drawn from them."""
+
+import importlib.util
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cmalight import bench
+from cmalight.bench.spec.spec_files import PRESETS
+from tests.bench.common import ENVIRONMENT
+from tests.bench.synthetic import run, write
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "results" / "paper"
+ARCHIVE = FOLDER / "study.tar.xz"
+LATEX = next(filter(None, map(shutil.which, ("pdflatex", "xelatex", "lualatex"))), None)
+
+
+def script(path):
+    """A script as a module, with its neighbours importable, as when it is run."""
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec = importlib.util.spec_from_file_location(f"script_{path.stem}", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
+
+
+@pytest.fixture(scope="module")
+def make():
+    return script(FOLDER / "make.py")
+
+
+@pytest.fixture(scope="module")
+def results():
+    return bench.load(ARCHIVE)
+
+
+def test_the_published_runs_are_one_file_below_three_megabytes():
+    assert ARCHIVE.stat().st_size < 3e6
+
+
+def test_every_number_of_the_pages_is_that_of_the_published_runs(make, results):
+    made = make.pages(results)
+    assert set(made) == {"paper.md", "today.md"}
+    for name, text in made.items():
+        assert (FOLDER.parent / name).read_text(encoding="utf-8") == text
+        assert "<<" not in text
+
+
+def test_the_readmes_picture_shows_the_figures_of_the_pages():
+    why = script(ROOT / "docs" / "pictures" / "why.py")
+    same = (ROOT / "docs" / "pictures" / "why.svg").read_text(encoding="utf-8") == why.draw()
+    assert same, "run python docs/pictures/why.py, and read its caption in the README"
+
+
+@pytest.mark.slow
+def test_every_figure_is_drawn_from_the_published_runs(make, results):
+    drawn = make.drawn(make.claims.parts(results))
+    assert {path.name for path in FOLDER.glob("*.svg")} == set(drawn)
+    different = [name for name, text in drawn.items() if (FOLDER / name).read_text(encoding="utf-8") != text]
+    assert different == []
+
+
+def test_verdicts_follow_the_figures(make):
+    claims = make.claims
+    assert claims.verdict([True, True]) == "holds"
+    assert claims.verdict([True, False]) == "holds in part"
+    assert claims.verdict([True, False, False]) == "not seen"
+
+
+def test_a_solver_that_is_always_ahead_is_said_to_be_so(make, tmp_path):
+    """Made-up runs in which CMALight is ten times as quick as all others, with fewer evaluations."""
+    runs = []
+    for dataset in ("bikes", "covtype"):
+        for seed in range(2):
+            for solver in make.claims.PAPER:
+                quick = solver == "cmalight"
+                more = {}
+                if solver.startswith("cma"):
+                    more = {"outcomes": ["accepted"] * 2, "evaluations": [1, 1] if quick else [1, 4]}
+                seconds = [0.1, 0.2] if quick else [1.0, 2.0]
+                runs.append(
+                    run(solver, [0.5, 0.0], dataset=dataset, network="paper:1x50", seed=seed, seconds=seconds, **more)
+                )
+    found = list(make.claims.claims(make.claims.parts(bench.load(write(tmp_path / "results", runs)))))
+    judged = {claim.said.split(":")[0]: (claim.by_start, claim.by_pair) for claim in found}
+    assert judged["Conclusion"] == ("holds", "holds")
+    assert judged["Low precision (τ = 0.1), big data sets"] == ("holds", "holds")
+    assert "0.50 [0.50, 0.50] against 2.00 [2.00, 2.00]" in found[0].seen
+    (low,) = [claim for claim in found if claim.said.startswith("Low precision (")]
+    assert "Adadelta +0.50 [+0.50, +0.50]" in low.seen  # ten times slower is half of the way to a hundred times
+
+
+def test_reproduce_plans_everything_start_by_start():
+    reproduce = script(ROOT / "benchmarks" / "reproduce.py")
+    specs = list(reproduce.parts(quick=False))
+    named = {one for one in PRESETS if one.startswith("reproduced-") and one != reproduce.QUICK} | {"cifar10-small"}
+    assert {spec.name for spec in specs[: len(named)]} == named
+    assert {spec.seeds for spec in specs[: len(named)]} == {(0,)}
+    assert {spec.seeds for spec in specs[-len(named) :]} == {(0, 1, 2)}
+    (quick,) = reproduce.parts(quick=True)
+    assert quick.name == "reproduced-quick"
+
+
+def test_reproduce_counts_what_is_left(tmp_path):
+    reproduce = script(ROOT / "benchmarks" / "reproduce.py")
+    (quick,) = reproduce.parts(quick=True)
+    runs = bench.plan(quick)
+    whole = reproduce.seconds_left([quick, quick], tmp_path, workers=2)
+    assert whole == pytest.approx(reproduce.MEASURING * len(runs) * quick.time_limit / 2)
+    done = tmp_path / quick.name / "runs"
+    done.mkdir(parents=True)
+    (done / f"{runs[0].key}.json").touch()
+    left = reproduce.seconds_left([quick], tmp_path, workers=2)
+    assert whole - left == pytest.approx(reproduce.MEASURING * quick.time_limit / 2)
+
+
+@pytest.mark.slow
+def test_reproduce_goes_on_where_ctrl_c_stopped_it_and_says_how_long_is_left(tmp_path):
+    """The script itself; it is stopped twice, after the first and after another result."""
+    left, results = [], []
+    for _ in range(2):
+        command = [sys.executable, "-u", str(ROOT / "benchmarks" / "reproduce.py"), "--quick", "--out", str(tmp_path)]
+        process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        with process:
+            begun = process.stdout.readline()
+            of_a_run = process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            _, stderr = process.communicate(timeout=600)
+        assert re.fullmatch(r"part 1 of 1: reproduced-quick; about \d+:\d\d left in all\n", begun)
+        assert re.match(r"\d+ of 80, .*\d left: ", of_a_run)
+        assert stderr == "interrupted: what is finished is kept, and the same command goes on from there\n"
+        assert process.returncode == 130
+        left.append(begun)
+        results.append({path: path.read_bytes() for path in tmp_path.glob("*/runs/*.json")})
+    assert left[1] < left[0]
+    assert results[0].items() < results[1].items()  # none of them was run again
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    LATEX is None, reason="no TeX is installed (pdflatex, xelatex or lualatex): tables are not compiled"
+)
+def test_the_tables_and_figures_of_the_published_runs_compile(tmp_path):
+    bench.write_report(ARCHIVE, tmp_path, only=("1x50", "3x20", "5x50", "10x50"))
+    tables = sorted((tmp_path / "tables").glob("*.tex"))
+    figures = sorted((tmp_path / "figures").glob("*.pdf"))
+    assert tables
+    assert figures
+    lines = [r"\documentclass{article}", r"\usepackage{booktabs,graphicx,longtable}", r"\usepackage[T1]{fontenc}"]
+    lines += [r"\begin{document}"]
+    lines += [rf"\input{{tables/{path.name}}}\clearpage" for path in tables]
+    lines += [rf"\includegraphics[width=\linewidth]{{figures/{path.name}}}\clearpage" for path in figures]
+    (tmp_path / "paper.tex").write_text("\n".join([*lines, r"\end{document}"]), encoding="utf-8")
+    done = subprocess.run(
+        [LATEX, "-interaction=nonstopmode", "-halt-on-error", "paper.tex"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-3000:]

@@ -1,0 +1,185 @@
+"""The site is built as `make docs` builds it, and asks nothing of any other host."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import click
+import pytest
+
+from cmalight.cli import command
+from tests.test_public import MODULES, OTHERS
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+ROOT = Path(__file__).parents[2]
+RECIPE = re.search(r"-m (sphinx .*) docs site$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("site")]  # built once
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """The folder; a link, an anchor or a reference that leads nowhere, or a tutorial that fails, is an error.
+
+    It is built from a copy, so that every tutorial is run: what `make docs` keeps of the last time is not there.
+    """
+    source, folder = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("site")
+    for name in ("docs", "examples"):
+        shutil.copytree(
+            ROOT / name, source / name, ignore=shutil.ignore_patterns("tutorials") if name == "docs" else None
+        )
+    for page in ROOT.glob("*.md"):
+        shutil.copy(page, source)
+    done = subprocess.run(
+        [sys.executable, "-m", *RECIPE, "docs", str(folder)],
+        cwd=source,
+        env={**os.environ, "GITHUB_REPOSITORY": "owner/name"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "build succeeded" in done.stdout  # else a tutorial has switched off the warnings that would have ended it
+    return folder
+
+
+def pages(site):
+    return [page for page in site.rglob("*.html") if "_static" not in page.parts]
+
+
+BROKEN = """# Broken
+
+[a page](nowhere.md), [an anchor](#nowhere), {doc}`/nowhere`, {py:class}`cmalight.Nothing`
+
+```{eval-rst}
+.. autofunction:: cmalight.nothing
+```
+"""
+
+
+def test_a_link_an_anchor_or_a_reference_that_leads_nowhere_ends_the_build(tmp_path):
+    settings = (ROOT / "docs" / "conf.py").read_text().replace('    "sphinx_gallery.gen_gallery",\n', "")
+    (tmp_path / "conf.py").write_text(settings)
+    (tmp_path / "index.md").write_text(BROKEN)
+    recipe = ["dummy" if word == "html" else word for word in RECIPE]  # reads and checks, writes no pages
+    done = subprocess.run(
+        [sys.executable, "-m", *recipe, ".", "site"], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode != 0
+    for complaint in ("'nowhere.md'", "'nowhere'", "unknown document: '/nowhere'", "cmalight.Nothing", "'nothing'"):
+        assert complaint in done.stderr, done.stderr
+
+
+def test_nothing_is_loaded_from_another_host(site):
+    """Links may lead outside; scripts, styles, fonts, frames and pictures may not come from there."""
+    loading = re.compile(
+        r"<(?:script|img|iframe|source|video|audio|object|embed)\b[^>]*?\b(?:src|data|srcset)=[\"']?((?:https?:)?//[^\"'\s>]*)"
+        r"|<link\b(?![^>]*rel=[\"']?(?:canonical|next|prev))[^>]*href=[\"']?((?:https?:)?//[^\"'\s>]*)"
+        r"|@import\s+(?:url\()?[\"']?((?:https?:)?//[^\"')\s]*)"
+        r"|url\([\"']?((?:https?:)?//[^\"')\s]*)",
+        re.IGNORECASE,
+    )
+    files = [*pages(site), *(site / "_static").rglob("*.css")]
+    assert len(files) > 30
+    assert [(file.name, found) for file in files for found in loading.findall(file.read_text())] == []
+
+
+def test_every_page_can_be_edited_where_it_is_written(site):
+    edited = {}
+    for page in pages(site):
+        edited |= dict.fromkeys(re.findall(r"https://github.com/owner/name/edit/main/([^\"]+)", page.read_text()), page)
+    assert len(edited) > 50
+    assert [path for path in edited if not (ROOT / path).exists()] == []
+    generated = {f"docs/results/{name}.md" for name in ("paper", "today")}
+    assert not generated & set(edited)
+
+
+def test_every_page_can_be_searched_and_read_in_the_dark(site):
+    page = (site / "guides" / "fit.html").read_text()
+    assert "theme-switch-button" in page
+    assert "search-button" in page
+    assert "copybutton.js" in page
+    assert (site / "searchindex.js").stat().st_size > 10_000
+
+
+def test_everything_that_a_version_promises_is_in_the_reference(site):
+    entries = zlib.decompress((site / "objects.inv").read_bytes().split(b"\n", 4)[4]).decode()
+    documented = {line.split()[0] for line in entries.splitlines() if line.split()[1].startswith("py:")}
+    promised = {name: module.__name__ for module in MODULES for name in module.__all__ if name != "__version__"}
+    missing = [f"{module}.{name}" for name, module in promised.items() if f"{module}.{name}" not in documented]
+    missing = [name for name in missing if f"cmalight.{name.rpartition('.')[2]}" not in documented]
+    assert missing == []
+    names = {name.rpartition(".")[2] for name in documented}
+    assert [thing.__qualname__ for thing in OTHERS if thing.__qualname__ not in names] == []
+
+
+def verbs(group, path):
+    for name, one in group.commands.items():
+        yield f"{path} {name}", one
+        if isinstance(one, click.Group):
+            yield from verbs(one, f"{path} {name}")
+
+
+def test_every_verb_and_option_of_the_command_is_in_the_reference(site):
+    page = re.sub(r"<[^>]*>", "", (site / "reference" / "command.html").read_text())
+    for path, one in verbs(command, "cmalight"):
+        assert path in page
+        options = [option.opts[0] for option in one.params if isinstance(option, click.Option)]
+        assert [option for option in options if option not in page] == []
+
+
+def test_the_tutorials_have_been_run_and_are_shown_with_what_they_gave(site):
+    tutorials = sorted((ROOT / "examples" / "tutorials").glob("*.py"))
+    assert len(tutorials) == 6
+    for script in tutorials:
+        page = (site / "tutorials" / f"{script.stem}.html").read_text()
+        assert "sphx-glr-script-out" in page
+        assert ("sphx_glr_" + script.stem in page) == ("plt.show()" in script.read_text())
+    assert "the same weights, bit for bit: True" in (site / "tutorials" / "5_after_a_crash.html").read_text()
+
+
+@pytest.fixture
+def window():
+    """A dark page of Chromium's, as wide as a telephone."""
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium to open the pages in")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"], timeout=300_000
+        )
+        page = browser.new_page(viewport={"width": 400, "height": 900}, color_scheme="dark")
+        page.set_default_timeout(300_000)
+        yield page
+        browser.close()
+
+
+def test_no_page_scrolls_sideways_on_a_telephone_asks_for_another_host_or_has_a_script_that_fails(site, window):
+    complaints = []
+    window.on("pageerror", lambda error: complaints.append(str(error)))
+    window.on("request", lambda asked: asked.url.startswith(("file:", "data:")) or complaints.append(asked.url))
+    for page in pages(site):
+        window.goto(page.as_uri())
+        if window.evaluate("document.documentElement.scrollWidth") > 400:
+            complaints.append(f"{page.relative_to(site)} is too wide")
+    assert complaints == []
+
+
+def test_a_dark_page_is_printed_light_and_the_cells_of_a_table_name_their_column(site, window):
+    window.goto((site / "start" / "choosing.html").as_uri())
+    theme = "document.documentElement.dataset.theme"
+    assert window.evaluate(theme) == "dark"
+    assert window.evaluate(f"window.dispatchEvent(new Event('beforeprint')); {theme}") == "light"
+    assert window.evaluate(f"window.dispatchEvent(new Event('afterprint')); {theme}") == "dark"
+    cell = window.locator("td", has_text="your schedule").first
+    assert cell.get_attribute("data-head") == "take"
+
+
+def test_llms_txt_leads_to_files_of_the_site(site):
+    linked = re.findall(r"\]\(([^)\s]+)\)", (site / "llms.txt").read_text())
+    assert len(linked) > 20
+    assert [address for address in linked if not (site / address).exists()] == []

@@ -1,0 +1,566 @@
+"""The bracket: what it counts, what it refuses, how it ends."""
+
+import dataclasses
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from cmalight import CMA, IG, CMALight, EpochReport, Objective, Outcome
+from tests.helpers import MSE, copied_state, network, run_epoch, same_state, small_problem, split, table
+
+
+def backward(model, batch):
+    x, y = batch
+    loss = MSE(model(x), y)
+    loss.backward()
+    return loss
+
+
+def weights(model):
+    return torch.cat([p.detach().reshape(-1).clone() for p in model.parameters()])
+
+
+def test_the_report_of_the_contract():
+    model, batches, objective = small_problem()
+    f_0 = objective()
+    report = run_epoch(CMALight(model.parameters(), lr=0.1), objective, model, batches)
+    assert [field.name for field in dataclasses.fields(EpochReport)] == [
+        "outcome",
+        "lr",
+        "next_lr",
+        "alpha",
+        "f_tilde",
+        "phi",
+        "direction_norm",
+        "evaluations",
+    ]
+    assert report.outcome is Outcome.ACCEPTED
+    assert (report.lr, report.next_lr, report.alpha, report.evaluations) == (0.1, 0.1, 0.1, 1)
+    assert report.phi == report.f_tilde < f_0
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        report.lr = 1.0
+
+
+def test_a_report_reads_by_itself():
+    report = EpochReport(Outcome.ACCEPTED, 0.5, 0.5, 0.5, 0.25, 0.25, 3.0, 0)
+    assert str(report) == (
+        "loss 0.25  to beat 0.25  lr 0.5 -> 0.5  evaluations 0  accepted: the loss fell enough (line 7)"
+    )
+
+
+def test_reports_add_up_to_the_optimizers_evaluations_and_direct_calls_do_not_count():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=3.0, line_search="certified")
+    reports = []
+    for _ in range(15):
+        objective()
+        reports.append(run_epoch(optimizer, objective, model, batches))
+    assert sum(r.evaluations for r in reports) == optimizer.evaluations > 5
+
+
+def test_evaluations_of_an_abandoned_epoch_are_in_the_next_report():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=0.1)
+    with optimizer.epoch(objective) as epoch:
+        epoch.abandon()
+    assert run_epoch(optimizer, objective, model, batches).evaluations == optimizer.evaluations == 1
+
+
+def test_a_short_last_batch_counts_by_its_samples():
+    model, _, _ = small_problem()
+    x, y = table(10)
+    batches = split(x, y, 4)
+    model.zero_grad()
+    start = weights(model)
+    losses, gradients = [], []
+    clone = network()
+    for a, b in batches:
+        clone.zero_grad()
+        loss = MSE(clone(a), b)
+        loss.backward()
+        losses.append(loss.item())
+        gradients.append(torch.cat([p.grad.reshape(-1) for p in clone.parameters()]))
+        with torch.no_grad():
+            for p in clone.parameters():
+                p -= 0.01 * len(b) / 4 * p.grad
+    report = run_epoch(CMALight(model.parameters(), lr=0.01), Objective(model, MSE, batches), model, batches)
+    assert report.f_tilde == pytest.approx((4 * losses[0] + 4 * losses[1] + 2 * losses[2]) / 10, rel=1e-12)
+    direction = gradients[0] + gradients[1] + 0.5 * gradients[2]
+    assert report.direction_norm == pytest.approx(direction.norm().item(), rel=1e-9)
+    torch.testing.assert_close(weights(model), start - 0.01 * direction, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("order", ["zero, observe", "observe, zero"])
+def test_gradient_accumulation_is_one_batch(order):
+    """Two halves, each loss divided by two for the gradient, are the batch of both."""
+    x, y = table(40)
+    whole, halves = network(), network()
+    expected = run_epoch(
+        CMALight(whole.parameters(), lr=0.1), Objective(whole, MSE, split(x, y, 10)), whole, split(x, y, 10)
+    )
+    optimizer = CMALight(halves.parameters(), lr=0.1)
+    with optimizer.epoch(Objective(halves, MSE, split(x, y, 5))) as epoch:
+        for number, (a, b) in enumerate(split(x, y, 5)):
+            if order == "zero, observe" and number % 2 == 0:
+                optimizer.zero_grad()
+            loss = MSE(halves(a), b)
+            epoch.observe(loss, len(b))
+            (loss / 2).backward()
+            if number % 2 == 1:
+                optimizer.step()
+                if order == "observe, zero":
+                    optimizer.zero_grad()
+    assert epoch.report.f_tilde == pytest.approx(expected.f_tilde, rel=1e-12)
+    assert epoch.report.direction_norm == pytest.approx(expected.direction_norm, rel=1e-9)
+    torch.testing.assert_close(weights(halves), weights(whole), rtol=1e-12, atol=1e-14)
+
+
+def test_the_order_observe_zero_grad_backward_step_works_too():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=0.1)
+    twin, _, twin_objective = small_problem()
+    expected = run_epoch(CMALight(twin.parameters(), lr=0.1), twin_objective, twin, batches)
+    with optimizer.epoch(objective) as epoch:
+        for x, y in batches:
+            loss = MSE(model(x), y)
+            epoch.observe(loss, len(y))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    assert epoch.report == expected
+    assert torch.equal(weights(model), weights(twin))
+
+
+def test_a_closures_loss_is_observed_with_the_size_of_its_batch():
+    x, y = table(10)
+    model, twin = network(), network()
+    batches = split(x, y, 4)
+    expected = run_epoch(CMALight(twin.parameters(), lr=0.1), Objective(twin, MSE, batches), twin, batches)
+    optimizer = CMALight(model.parameters(), lr=0.1)
+    calls = []
+    with optimizer.epoch(Objective(model, MSE, batches)) as epoch:
+        for batch in epoch.batches(batches):
+
+            def closure(batch=batch):
+                calls.append(torch.is_grad_enabled())
+                optimizer.zero_grad()
+                return backward(model, batch)
+
+            assert optimizer.step(closure).item() > 0
+    assert calls == [True] * 3
+    assert epoch.report == expected
+
+
+def test_a_closure_that_observes_by_itself_is_not_counted_twice():
+    model, batches, objective = small_problem()
+    twin, _, twin_objective = small_problem()
+    expected = run_epoch(CMALight(twin.parameters(), lr=0.1), twin_objective, twin, batches)
+    optimizer = CMALight(model.parameters(), lr=0.1)
+    with optimizer.epoch(objective) as epoch:
+        for batch in batches:
+
+            def closure(batch=batch):
+                optimizer.zero_grad()
+                loss = backward(model, batch)
+                epoch.observe(loss, len(batch[1]))
+                return loss
+
+            optimizer.step(closure)
+    assert epoch.report == expected
+
+
+def test_closures_in_a_plain_loop_count_every_batch_the_same():
+    model, batches, objective = small_problem(size=20)
+    twin, _, twin_objective = small_problem(size=20)
+    expected = run_epoch(CMALight(twin.parameters(), lr=0.1), twin_objective, twin, batches)
+    optimizer = CMALight(model.parameters(), lr=0.1)
+    with optimizer.epoch(objective) as epoch:
+        for batch in batches:
+
+            def closure(batch=batch):
+                optimizer.zero_grad()
+                return backward(model, batch)
+
+            optimizer.step(closure)
+    assert epoch.report.f_tilde == pytest.approx(expected.f_tilde, rel=1e-12)
+    assert epoch.report.direction_norm == pytest.approx(expected.direction_norm, rel=1e-12)
+
+
+def test_outside_an_epoch_step_is_a_plain_gradient_step():
+    model, batches, _ = small_problem()
+    optimizer = CMALight(model.parameters(), lr=0.1)
+    backward(model, batches[0])
+    start = [p.detach().clone() for p in model.parameters()]
+    optimizer.step()
+    for p, s in zip(model.parameters(), start, strict=True):
+        assert torch.equal(p.detach(), s.add(p.grad, alpha=-0.1))
+    assert optimizer.evaluations == 0
+
+
+def test_step_without_an_observation_is_refused():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters())
+    with pytest.raises(RuntimeError, match=r"without an observation: call epoch\.observe"), optimizer.epoch(objective):
+        backward(model, batches[0])
+        optimizer.step()
+
+
+def test_a_second_step_needs_a_second_observation():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters())
+    with pytest.raises(RuntimeError, match="without an observation"), optimizer.epoch(objective) as epoch:
+        epoch.observe(backward(model, batches[0]), 16)
+        optimizer.step()
+        optimizer.step()
+
+
+def test_an_epoch_without_batches_is_refused():
+    model, _, objective = small_problem()
+    optimizer = CMALight(model.parameters())
+    with pytest.raises(RuntimeError, match="saw no batch"), optimizer.epoch(objective):
+        pass
+
+
+def test_a_nested_epoch_is_refused_and_the_outer_one_goes_on():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=0.1)
+    with optimizer.epoch(objective) as epoch:
+        with pytest.raises(RuntimeError, match="under way already"), optimizer.epoch(objective):
+            pass
+        epoch.observe(backward(model, batches[0]), 16)
+        optimizer.step()
+    assert epoch.report is not None
+
+
+def test_an_epoch_cannot_be_entered_twice():
+    model, _, objective = small_problem()
+    optimizer = CMALight(model.parameters())
+    bracket = optimizer.epoch(objective)
+    with bracket as epoch:
+        epoch.abandon()
+    with pytest.raises(RuntimeError, match="cannot be entered again"), bracket:
+        pass
+
+
+def test_calls_outside_the_with_block_are_refused():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=0.1)
+    epoch = optimizer.epoch(objective)
+    with pytest.raises(RuntimeError, match="has not begun"):
+        epoch.observe(torch.tensor(1.0), 1)
+    with pytest.raises(RuntimeError, match="has not begun"):
+        next(epoch.batches(batches))
+    with epoch:
+        epoch.observe(backward(model, batches[0]), 16)
+        optimizer.step()
+    with pytest.raises(RuntimeError, match="is over"):
+        epoch.abandon()
+
+
+def test_a_step_after_abandon_is_refused():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters())
+    with pytest.raises(RuntimeError, match="was abandoned"), optimizer.epoch(objective) as epoch:
+        epoch.observe(backward(model, batches[0]), 16)
+        epoch.abandon()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("loss", [torch.ones(2), torch.ones(1, 2), torch.tensor(1j)])
+def test_a_loss_that_is_not_a_real_scalar_is_refused(loss):
+    model, _, objective = small_problem()
+    with pytest.raises(ValueError, match="real scalar"), CMALight(model.parameters()).epoch(objective) as epoch:
+        epoch.observe(loss, 1)
+
+
+@pytest.mark.parametrize("loss", [0.5, torch.tensor([0.5]), torch.tensor(0.5, dtype=torch.bfloat16)])
+def test_a_loss_may_be_any_kind_of_scalar(loss):
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=0.1)
+    with optimizer.epoch(objective) as epoch:
+        backward(model, batches[0])
+        epoch.observe(loss, 16)
+        optimizer.step()
+    assert epoch.report.f_tilde == 0.5
+
+
+@pytest.mark.parametrize("loss", [None, "1", [0.5]])
+def test_a_loss_that_is_no_number_is_refused(loss):
+    model, _, objective = small_problem()
+    with (
+        pytest.raises(ValueError, match="mean loss of the batch"),
+        CMALight(model.parameters()).epoch(objective) as epoch,
+    ):
+        epoch.observe(loss, 1)
+
+
+@pytest.mark.parametrize("count", [0, -1, float("nan"), float("inf"), None, torch.ones(3)])
+def test_a_count_that_is_not_positive_is_refused(count):
+    model, _, objective = small_problem()
+    with pytest.raises(ValueError, match="Invalid count"), CMALight(model.parameters()).epoch(objective) as epoch:
+        epoch.observe(torch.tensor(1.0), count)
+
+
+@pytest.mark.parametrize("objective", [None, 1.0])
+def test_an_objective_that_cannot_be_called_is_refused(objective):
+    with pytest.raises(TypeError, match="needs an objective"):
+        CMALight(network().parameters()).epoch(objective)
+
+
+def test_an_exception_runs_no_control_and_leaves_the_weights_where_they_are():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=0.1)
+    with pytest.raises(ZeroDivisionError), optimizer.epoch(objective) as epoch:
+        epoch.observe(backward(model, batches[0]), 16)
+        optimizer.step()
+        left = weights(model)
+        raise ZeroDivisionError
+    assert epoch.report is None
+    assert torch.equal(weights(model), left)
+    assert optimizer.param_groups[0]["lr"] == 0.1
+    optimizer.param_groups[0]["phi"] = 0.0
+    report = run_epoch(optimizer, objective, model, batches)
+    assert report.evaluations == 1 + 3  # f(w⁰); then f(w^k), which is not f(w⁰) any more, a trial, the tentative point
+
+
+def test_weights_changed_between_epochs_are_evaluated_anew():
+    """f(w^k) = f(w⁰) was known; after a user's change it is not."""
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=0.1, max_extrapolations=0)
+    optimizer.restart(objective)
+    optimizer.param_groups[0]["phi"] = 0.0
+    with torch.no_grad():
+        model[0].weight.mul_(1.01)
+    assert run_epoch(optimizer, objective, model, batches).evaluations == 1 + 2
+
+
+def test_weights_changed_by_another_optimizer_are_evaluated_anew():
+    model, batches, objective = small_problem()
+    mine = CMALight(model[2].parameters(), lr=1e6)
+    run_epoch(mine, objective, model, batches)
+    run_epoch(CMALight(model[0].parameters(), lr=0.1), objective, model, batches)
+    assert run_epoch(mine, objective, model, batches).evaluations == 1
+
+
+def test_another_weight_decay_is_another_objective():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=1e6)
+    run_epoch(optimizer, objective, model, batches)
+    optimizer.param_groups[0]["weight_decay"] = 0.1
+    assert run_epoch(optimizer, objective, model, batches).evaluations == 1
+
+
+def test_what_is_saved_inside_an_epoch_does_not_claim_to_know_the_objective():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=0.1)
+    with optimizer.epoch(objective) as epoch:
+        epoch.observe(backward(model, batches[0]), 16)
+        optimizer.step()
+        saved = optimizer.state_dict()
+    assert saved["param_groups"][0]["f_current"] == float("inf")
+    assert saved["param_groups"][0]["f_0"] < float("inf")
+
+
+def test_an_epoch_that_could_not_begin_is_not_in_the_way_of_the_next():
+    class Broken(nn.Linear):
+        broken = True
+
+        def get_extra_state(self):
+            if self.broken:
+                raise MemoryError
+            return torch.zeros(())
+
+        def set_extra_state(self, state):
+            pass
+
+    model = Broken(4, 1).double()
+    batches = split(*table(20), 10)
+    optimizer = CMALight(model.parameters(), lr=0.1)
+    with pytest.raises(MemoryError), optimizer.epoch(Objective(model, MSE, batches)):
+        pass
+    model.broken = False
+    assert run_epoch(optimizer, Objective(model, MSE, batches), model, batches).outcome is Outcome.ACCEPTED
+
+
+def test_a_group_added_inside_an_epoch_is_refused():
+    model, _, objective = small_problem()
+    optimizer = CMALight(model[0].parameters())
+    with (
+        pytest.raises(RuntimeError, match=r"add_param_group\(\) was called inside an epoch"),
+        optimizer.epoch(objective),
+    ):
+        optimizer.add_param_group({"params": model[2].parameters()})
+
+
+def test_frozen_parameters_with_a_gradient_do_not_move():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=0.1, weight_decay=0.1)
+    backward(model, batches[0])
+    model[0].requires_grad_(False)
+    before = copied_state(model[0])
+    with optimizer.epoch(objective) as epoch:
+        optimizer.zero_grad(set_to_none=False)
+        epoch.observe(backward(model, batches[0]), 16)
+        optimizer.step()
+    assert same_state(model[0].state_dict(), before)
+
+
+def test_nothing_to_train_is_refused():
+    model, _, objective = small_problem()
+    model.requires_grad_(False)
+    with pytest.raises(ValueError, match="nothing to train"), CMALight(model.parameters()).epoch(objective):
+        pass
+
+
+def test_a_restart_that_fails_changes_nothing():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=1e6)
+    run_epoch(optimizer, objective, model, batches)
+    before = optimizer.state_dict()
+    with pytest.raises(ValueError, match="not finite"):
+        optimizer.restart(lambda: float("nan"))
+    after = optimizer.state_dict()["param_groups"][0]
+    assert after.pop("evaluations") == before["param_groups"][0].pop("evaluations") + 1
+    assert after == before["param_groups"][0]
+
+
+def test_the_line_search_can_be_changed_in_mid_run():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=1e6)
+    run_epoch(optimizer, objective, model, batches)
+    optimizer.line_search = "certified"
+    assert optimizer.line_search == "certified"
+    assert run_epoch(optimizer, objective, model, batches).evaluations == 1  # f(w̃)
+    with pytest.raises(ValueError, match="expected one of light, certified"):
+        optimizer.line_search = "wolfe"
+
+
+def test_an_objective_that_returns_nothing_is_refused():
+    model, batches, _ = small_problem()
+    with pytest.raises(ValueError, match="expected it to return the mean loss, but it returned None"):
+        run_epoch(CMALight(model.parameters()), lambda: None, model, batches)
+    with pytest.raises(TypeError, match="IG needs an objective"):
+        IG(model.parameters()).epoch(5)
+
+
+def test_a_move_resets_the_count_of_epochs_that_stood_still():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=1e9)
+    for _ in range(29):
+        run_epoch(optimizer, objective, model, batches)
+    optimizer.param_groups[0]["lr"] = 0.1
+    assert run_epoch(optimizer, objective, model, batches).alpha > 0
+    optimizer.param_groups[0]["lr"] = 1e9
+    with pytest.warns(RuntimeWarning) as caught:
+        assert run_epoch(optimizer, objective, model, batches).alpha == 0.0
+    assert not any("stalled" in str(warning.message) for warning in caught)  # as it would, were it the thirtieth
+
+
+def test_a_plain_callable_is_an_objective():
+    model, batches, objective = small_problem()
+    report = run_epoch(CMALight(model.parameters(), lr=0.1), lambda: objective(), model, batches)
+    assert report.outcome is Outcome.ACCEPTED
+
+
+def test_restart_anchors_anew():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(
+        [{"params": model[0].parameters(), "lr": 0.4}, {"params": model[2].parameters(), "lr": 0.1}], lr=0.4
+    )
+    for _ in range(5):
+        run_epoch(optimizer, objective, model, batches)
+    for group in optimizer.param_groups:
+        group["lr"] *= 0.25
+    optimizer.restart(objective)
+    assert [g["lr"] for g in optimizer.param_groups] == [0.4, 0.1]
+    state = optimizer.param_groups[0]
+    assert state["f_0"] == state["phi"] == state["f_current"] == objective()
+    optimizer.restart(objective, lr=0.8)
+    assert [g["lr"] for g in optimizer.param_groups] == [0.8, 0.2]
+    with pytest.raises(ValueError, match="Invalid lr"):
+        optimizer.restart(objective, lr=-1.0)
+    with pytest.raises(RuntimeError, match="inside an epoch"), optimizer.epoch(objective):
+        optimizer.restart(objective)
+
+
+def test_a_stalled_control_warns_once_and_says_what_to_try():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=1e-17)
+    with pytest.warns(RuntimeWarning, match=r"CMALight has stalled: lr is 1e-17, below what.*certified.*restart"):
+        optimizer.param_groups[0]["zeta_0"] = 0.5
+        optimizer.param_groups[0]["f_0"] = optimizer.param_groups[0]["phi"] = objective()
+        run_epoch(optimizer, objective, model, batches)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run_epoch(optimizer, objective, model, batches)
+
+
+def test_many_epochs_without_moving_warn():
+    model, batches, objective = small_problem()
+    optimizer = CMA(model.parameters(), lr=1e9)
+    with pytest.warns(RuntimeWarning, match=r"CMA has stalled.*last 30 epochs"):
+        for _ in range(30):
+            run_epoch(optimizer, objective, model, batches)
+
+
+def test_ig_needs_no_objective_and_with_one_evaluates_once():
+    model, batches, objective = small_problem()
+    reports = [run_epoch(IG(model.parameters(), lr=0.1), None, model, batches)]
+    assert reports[0].evaluations == 0
+    assert reports[0].phi != reports[0].phi
+    optimizer = IG(model.parameters(), lr=0.1, decay=0.25)
+    reports = [run_epoch(optimizer, objective, model, batches) for _ in range(3)]
+    assert [r.evaluations for r in reports] == [1, 0, 0]
+    assert [r.next_lr for r in reports] == pytest.approx([0.075, 0.05625, 0.0421875])
+    assert reports[2].phi == min(r.f_tilde for r in reports)
+
+
+def test_no_step_says_nothing(caplog):
+    model, batches, objective = small_problem()
+    before = copied_state(model)
+    optimizer = CMALight(model.parameters(), lr=0.1)
+    with optimizer.epoch(objective) as epoch:
+        epoch.observe(backward(model, batches[0]), 16)
+    assert epoch.report.outcome is Outcome.NO_STEP
+    assert epoch.report.next_lr == 0.1
+    assert same_state(model.state_dict(), before)
+    assert "No step() was taken" in caplog.text
+
+
+def test_frozen_parameters_stay_out_of_it():
+    model, batches, objective = small_problem()
+    model[0].requires_grad_(False)
+    before = copied_state(model[0])
+    optimizer = CMALight(model.parameters(), lr=0.1, weight_decay=0.1)
+    regularisation = 0.05 * sum(p.square().sum().item() for p in model[2].parameters())
+    optimizer.restart(objective)
+    assert optimizer.param_groups[0]["f_0"] == pytest.approx(objective() + regularisation, rel=1e-12)
+    run_epoch(optimizer, objective, model, batches)
+    assert same_state(model[0].state_dict(), before)
+
+
+def test_every_lr_zero_is_refused():
+    model, _, objective = small_problem()
+    optimizer = CMALight(model.parameters())
+    optimizer.param_groups[0]["lr"] = 0.0
+    with pytest.raises(ValueError, match="every parameter group is 0"), optimizer.epoch(objective):
+        pass
+
+
+def test_dict_batches_have_a_size_for_closures():
+    x, y = table(10)
+    model = nn.Linear(4, 1).double()
+    batches = [{"x": a, "y": b} for a, b in split(x, y, 4)]
+    objective = Objective(model, None, batches, forward=lambda m, b: (MSE(m(b["x"]), b["y"]), len(b["y"])))
+    optimizer = CMALight(model.parameters(), lr=1e-6)
+    with optimizer.epoch(objective) as epoch:
+        for batch in epoch.batches(batches):
+
+            def closure(batch=batch):
+                optimizer.zero_grad()
+                return backward(model, (batch["x"], batch["y"]))
+
+            optimizer.step(closure)
+    assert epoch.report.f_tilde == pytest.approx(objective(), rel=1e-4)
