@@ -2,6 +2,7 @@
 
 import signal
 
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
@@ -11,6 +12,12 @@ settings.register_profile("repeatable", derandomize=True, deadline=None, suppres
 settings.load_profile("repeatable")
 # A run in the background inherits an ignored Ctrl-C, which the tests of Ctrl-C, and their processes, would inherit too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    """No test leaves anything in the user's cache, and what another process compiles decides nothing in this one."""
+    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 def pytest_terminal_summary(terminalreporter):
