@@ -15,9 +15,10 @@ The networks are the paper's [L x N] as batched matrices, one row per run; the r
                           `rules/tolerant.py`; zeta0=, eps=, usual=, sample=, momentum= (SGD instead of Adam),
                           budget=0 (none) and charge=0 (evaluations cost nothing) are the laboratory's
 
-Data sets are the registry's, or gen1, gen2, ... for random teachers; bikes:1000 is a thousand rows of one. Work is
-equal: a run ends when its batches and its evaluations (n rows cost n/3/128 batches) have used up the budget. The table
-gives ratios to the best of the ten baselines on the same problem; results resume.
+Networks are 1x50 or, with another activation than sigmoid, 1x50:relu, 1x50:tanh. Data sets are the registry's, or gen1,
+gen2, ... for random teachers; bikes:1000 is a thousand rows of one. Work is equal: a run ends when its batches and its
+evaluations (n rows cost n/3/128 batches) have used up the budget. The table gives ratios to the best of the ten
+baselines on the same problem; results resume.
 """
 
 from __future__ import annotations
@@ -85,10 +86,21 @@ def generated(seed: int) -> tuple[Tensor, Tensor]:
     return torch.cat([x, torch.ones(rows, 1)], 1), y
 
 
-class Networks:
-    """Copies of the paper's small network (sigmoid, no biases) as batched matrices, each from its seed."""
+# Each in place, with its derivative by its value.
+ACTIVATIONS = {
+    "sigmoid": (Tensor.sigmoid_, lambda h: h * (1 - h)),
+    "relu": (Tensor.relu_, lambda h: (h > 0).float()),
+    "tanh": (Tensor.tanh_, lambda h: 1 - h * h),
+}
 
-    def __init__(self, inputs: int, layers: int, width: int, outputs: int, seeds: list[int]) -> None:
+
+class Networks:
+    """Copies of the paper's small network (no biases) as batched matrices, each from its seed."""
+
+    def __init__(self, inputs: int, net: str, outputs: int, seeds: list[int]) -> None:
+        size, _, activation = net.partition(":")
+        self.activate, self.derivative = ACTIVATIONS[activation or "sigmoid"]
+        layers, width = map(int, size.split("x"))
         self.shapes = [(inputs, width), *[(width, width)] * (layers - 1), (width, outputs)]
         self.sizes = [math.prod(shape) for shape in self.shapes]
         rows = []
@@ -104,14 +116,14 @@ class Networks:
     def loss_and_gradient(self, w: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         matrices, hidden = self.parts(w), [x]
         for matrix in matrices[:-1]:
-            hidden.append(torch.bmm(hidden[-1], matrix).sigmoid_())
+            hidden.append(self.activate(torch.bmm(hidden[-1], matrix)))
         residual = torch.bmm(hidden[-1], matrices[-1]) - y
         back = residual * (2.0 / (y.shape[1] * y.shape[2]))
         gradient = torch.empty_like(w)
         for number in range(len(matrices) - 1, -1, -1):
             self.parts(gradient)[number].copy_(torch.bmm(hidden[number].transpose(1, 2), back))
             if number:
-                back = torch.bmm(back, matrices[number].transpose(1, 2)).mul_(hidden[number]).mul_(1 - hidden[number])
+                back = torch.bmm(back, matrices[number].transpose(1, 2)).mul_(self.derivative(hidden[number]))
         return (residual * residual).mean((1, 2)), gradient
 
     def f(self, w: Tensor, x: Tensor, y: Tensor) -> list[float]:
@@ -119,7 +131,7 @@ class Networks:
         for some, target in zip(x.split(2048), y.split(2048), strict=True):
             matrices, h = self.parts(w), some.expand(len(w), *some.shape)
             for matrix in matrices[:-1]:
-                h = torch.bmm(h, matrix).sigmoid_()
+                h = self.activate(torch.bmm(h, matrix))
             total += ((torch.bmm(h, matrices[-1]) - target) ** 2).mean(2).sum(1).double()
         return (total / len(x)).tolist()
 
@@ -215,16 +227,16 @@ def made(name: str, budget: float, per_epoch: int, rows: int) -> Fixed | Ruled:
 
 @torch.no_grad()
 def race(
-    x: Tensor, y: Tensor, layers: int, width: int, names: list[str], seeds: list[int], budget: int, *, trained: int = 0
+    x: Tensor, y: Tensor, net: str, names: list[str], seeds: list[int], budget: int, *, trained: int = 0
 ) -> list[dict[str, Any]]:
     """Every named run from every seed to the true training loss at its end; after `trained` batches of Adam, if any."""
     per_epoch = max(1, len(x) // BATCH)
     keys = [(name, seed) for name in names for seed in seeds]
     runs = [made(name, budget, per_epoch, len(x)) for name, _ in keys]
-    networks = Networks(x.shape[1], layers, width, y.shape[1], [seed for _, seed in keys])
+    networks = Networks(x.shape[1], net, y.shape[1], [seed for _, seed in keys])
     w = networks.weights
     if trained:
-        before = race(x, y, layers, width, ["linear 1e-2"], seeds, trained)
+        before = race(x, y, net, ["linear 1e-2"], seeds, trained)
         w = torch.stack([before[seeds.index(seed)]["weights"] for _, seed in keys])
     m, v, t = torch.zeros_like(w), torch.zeros_like(w), torch.zeros(len(keys), 1)
     sampled = drawn(len(x))
@@ -285,13 +297,12 @@ def run(given: argparse.Namespace) -> None:
     done = {(r["set"], r["net"], r["budget"], r["run"], r["seed"]) for r in map(json.loads, lines)}
     for budget in given.budgets:
         for net in given.nets:
-            layers, width = map(int, net.split("x"))
             for name in given.sets:
                 todo = [n for n in names if any((name, net, budget, n, seed) not in done for seed in seeds)]
                 if not todo:
                     continue
                 began = time.perf_counter()
-                results = race(*training_part(name), layers, width, todo, seeds, budget, trained=given.trained)
+                results = race(*training_part(name), net, todo, seeds, budget, trained=given.trained)
                 with given.out.open("a") as out:
                     for result in results:
                         del result["weights"]
