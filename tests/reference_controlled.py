@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from cmalight.rules.tolerant import CAP, FIRST, GATE, LEVEL, PART, PATIENCE, RISE_SHARE, RISE_STEPS, START
+from cmalight.rules.tolerant import CAP, EARLY, FIRST, GATE, LEVEL, PART, PATIENCE, REST, RISE_SHARE, RISE_STEPS, START
 
 
 class Twin:
@@ -140,10 +140,10 @@ class Twin:
             self.scale = after
         if share is None and self.since_low >= PATIENCE:  # line 38
             self.seen.add("stagnated")
-            self.zeta *= self.theta
-            self.usual = min(self.zeta, self.usual)
+            least = self.usual * math.sqrt(EARLY / self.judged)
+            self.zeta = min(self.zeta, max(self.theta * self.zeta, least))
             self.since_low = 0
-            self.bar()
+            self.due = max(REST, self.due)
         elif self.due <= 0 and (share is None or share < 1.0 - self.decay):
             self.grow(before, after)
 

@@ -156,9 +156,44 @@ def test_the_rule_is_told_of_a_step_size_that_somebody_else_has_set():
     for _ in range(3):
         run_epoch(optimizer, objective, model, batches)
     assert told == []
-    optimizer.param_groups[0]["lr"] = 1e-5
+    home = optimizer.param_groups[0]
+    factor = home["lr"] / home["height"]
+    assert factor < 1.0  # it still rises
+    home["lr"] *= 1e-3
     run_epoch(optimizer, objective, model, batches)
-    assert told == [1e-5]
+    assert told == [pytest.approx(1e-3 * 7e-3)]
+
+
+@pytest.mark.parametrize("budget", [None, 12])
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9),  # multiplies what is there
+        lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.9**epoch),  # sets it
+    ],
+    ids=["multiplies", "sets"],
+)
+def test_a_scheduler_that_lowers_the_step_size_is_followed_exactly(scheduler, budget):
+    """Beside the rise and the line to zero, which are no part of what it finds. Warnings are errors here."""
+    model, batches, objective = small_problem()
+    optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=7e-3), max_epochs=budget)
+    scheduled = scheduler(optimizer)
+    home = optimizer.param_groups[0]
+    for epoch in range(12):
+        run_epoch(optimizer, objective, model, batches)
+        assert home["height"] == pytest.approx(7e-3 * 0.9**epoch)
+        assert home["lr"] <= home["height"] * (1 + 1e-9)
+        scheduled.step()
+
+
+def test_what_is_usual_for_a_base_that_finds_its_own_step_size_is_its_default():
+    class FindsItsOwn(torch.optim.Adam):
+        def __init__(self, params, lr=1.0, **options):
+            super().__init__(params, lr=lr, **options)
+
+    model, _, _ = small_problem()
+    assert Controlled(FindsItsOwn(model.parameters())).param_groups[0]["usual"] == 1.0
+    assert Controlled(torch.optim.Adam(model.parameters())).param_groups[0]["usual"] == pytest.approx(7e-3)
 
 
 def test_a_state_without_what_the_rule_remembers_is_loaded():

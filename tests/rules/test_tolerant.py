@@ -271,14 +271,37 @@ def test_line_37_a_perfect_fit_does_not_grow():
 def test_a_growth_of_one_never_grows():
     rule = TolerantRule(replace(RULE.settings, growth=1.0))
     assert judged(PAYS, rule=rule)[0].outcome is Outcome.KEPT
+    assert not rule.fresh(1.0, 1e-4).starting
 
 
 def test_line_38_without_a_budget_windows_without_a_new_low_shrink_it():
-    memory = replace(MEMORY, windows_since_low=tolerant.PATIENCE - 1)
+    memory = replace(MEMORY, windows_since_low=tolerant.PATIENCE - 1, batches_judged=1e4)
     decision, after = judged(0.82, memory)
     assert decision == Decision(Outcome.STAGNATED, 0.01, 0.5, phi=0.8, f_next=None)
-    assert (after.windows_since_low, after.usual_lr, after.wait, after.due) == (0, 0.005, 1, 1)
+    assert (after.windows_since_low, after.usual_lr, after.wait, after.due) == (0, 0.01, 0, tolerant.REST)
     assert judged(0.82, replace(memory, windows_since_low=0))[0].outcome is Outcome.KEPT
+
+
+def test_line_38_a_plateau_leaves_a_step_size_that_can_leave_it():
+    memory = replace(MEMORY, windows_since_low=tolerant.PATIENCE, batches_judged=4 * tolerant.EARLY - 10)
+    decision, _ = judged(0.82, memory, zeta=0.006, batches=10)
+    assert decision.zeta_factor == pytest.approx(0.005 / 0.006)  # usual √(1/4)
+    decision, _ = judged(0.82, memory, zeta=0.004, batches=10)
+    assert (decision.outcome, decision.zeta_factor) == (Outcome.KEPT, 1.0)
+    early = replace(memory, batches_judged=tolerant.EARLY / 2)
+    assert judged(0.82, early)[0].outcome is Outcome.KEPT
+
+
+def test_after_a_plateau_new_lows_bring_the_step_size_back():
+    """Thirty windows without a new low, then one in each."""
+    zeta, memory, before = 0.01, replace(MEMORY, low=0.96, scale=0.96), 0.96
+    for after in [0.961] * 30 + [0.96 * 0.99**k for k in range(1, 15)]:
+        decision, memory = judged(after, memory, before=before, zeta=zeta, batches=50)
+        zeta, before = zeta * decision.zeta_factor, after
+        if after == 0.961:
+            at_the_end = zeta
+    assert at_the_end < 0.005
+    assert zeta == pytest.approx(0.01)
 
 
 def test_line_38_with_a_budget_they_do_not():
@@ -291,3 +314,4 @@ def test_what_somebody_else_sets_is_not_raised():
     assert judged(0.7, memory, before=0.75, zeta=1e-4)[0].outcome is Outcome.KEPT
     assert judged(PAYS, memory)[0].outcome is Outcome.KEPT
     assert judged(2.0, memory)[0].zeta_factor < 1.0
+    assert UNKNOWN_USUAL.after_outside_change(NOTHING_USUAL, zeta=1e-4).usual_lr == 1e-4

@@ -51,7 +51,8 @@ class Controlled(EpochOptimizer):
         max_batches: How long the run is: so many steps.
         rule: "tolerant", the listing above; "light" or "certified", the paper's rule with that line search.
         usual: The step size that is usual for the base, which the control rises to and does not begin above; None is
-            seven times the default of its class for Adam and its kin, and unknown for others.
+            seven times the default of its class for Adam and its kin (the default itself for Prodigy and others
+            that find theirs), and unknown for others.
         growth: By which the step size grows where the loss pays for it; 1 never raises it.
         tolerance: What ends higher above the lowest loss than this share of an early one is undone.
         theta: By which the step size shrinks; None is 0.5, or 0.75 under the paper's rule.
@@ -317,11 +318,14 @@ class _StepsOfBase:
 
 
 def _usual_lr(base: Optimizer) -> float:
-    """Seven times the default of the class, for Adam and its kin, which step about lr in every coordinate."""
+    """Seven times the default of the class, for Adam and its kin, which step about lr in every coordinate.
+
+    A default of that height is a factor of a step size that the base finds by itself, as Prodigy does.
+    """
     lr = inspect.signature(type(base)).parameters.get("lr")
     if lr is None or not isinstance(lr.default, float) or "betas" not in base.param_groups[0]:
         return math.inf
-    return 7.0 * lr.default
+    return lr.default if lr.default >= 0.1 else 7.0 * lr.default
 
 
 def _check_base(base: object) -> None:

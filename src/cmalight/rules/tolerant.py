@@ -25,8 +25,9 @@ START = 10.0
 # usual.
 GATE, LEVEL = 0.2, 0.7
 CAP = 20.0
-# Without a budget: after so many windows without a new low it shrinks.
-PATIENCE = 3
+# Without a budget: after so many windows without a new low it shrinks, rests for some windows, and never falls below
+# usual √(EARLY/B): however long a plateau is, steps that could leave it stay possible.
+PATIENCE, REST, EARLY = 3, 8, 256.0
 # The rise at the start: over so many steps, or this share of the budget where that is shorter.
 RISE_STEPS, RISE_SHARE = 32, 0.05
 # The first windows are this long, in batches, where an epoch has as many; later ones this share of the batches before
@@ -40,7 +41,7 @@ class Settings:
 
     Attributes:
         usual: The step size that is usual for the base; +inf where nothing is known.
-        growth: By which ζ grows; 1 never lets it.
+        growth: By which ζ grows; 1 never raises it.
         tolerance: What ends higher above `low` than this share of `scale` is undone; more in windows of few batches.
         theta: By which ζ shrinks then.
         decay: The share of the budget over which ζ goes to zero, at its end.
@@ -98,7 +99,7 @@ class TolerantRule(Rule):
     def fresh(self, f_0: float, zeta: float) -> Remembered:
         """Line 31: ζ⁰ may be what is usual already."""
         usual = self.settings.usual
-        return Remembered(low=f_0, usual_lr=usual, starting=int(zeta < usual))
+        return Remembered(low=f_0, usual_lr=usual, starting=int(zeta < usual and self.settings.growth > 1.0))
 
     def factor(self, share: float | None, steps: int) -> float:
         """Line 32: a rise at the start, and a line to zero at the end of the budget."""
@@ -117,7 +118,8 @@ class TolerantRule(Rule):
 
     def after_outside_change(self, memory: Remembered, *, zeta: float) -> Remembered:
         """What somebody else set is raised no more: it would undo what they want."""
-        return replace(memory, starting=0, due=math.inf)
+        usual = zeta if memory.usual_lr == math.inf else memory.usual_lr
+        return replace(memory, usual_lr=usual, starting=0, due=math.inf)
 
     def decide(
         self, inner: InnerCycle, known: Known, memory: Remembered, ask: Evaluations
@@ -166,10 +168,9 @@ class TolerantRule(Rule):
         elif memory.scale == math.inf or memory.batches_judged <= 2 * FIRST:
             memory = replace(memory, scale=f_after)
         if inner.share is None and since_low >= PATIENCE:  # line 38
-            theta, wait = self.settings.theta, 2 * memory.wait + 1
-            usual = min(theta * inner.zeta, usual)
-            memory = replace(memory, usual_lr=usual, windows_since_low=0, wait=wait, due=max(wait, memory.due))
-            return self._moved(inner, memory, theta)
+            least = usual * math.sqrt(EARLY / memory.batches_judged)
+            memory = replace(memory, windows_since_low=0, due=max(REST, memory.due))
+            return self._moved(inner, memory, min(1.0, max(self.settings.theta, least / inner.zeta)))
         if memory.due > 0 or (inner.share is not None and inner.share >= 1.0 - self.settings.decay):
             return self._moved(inner, memory, 1.0)
         if inner.zeta < usual < math.inf and f_after <= ask.sample_before():  # line 36

@@ -104,12 +104,20 @@ class Control:
         return replace(state, steps=max(state.steps, *(int(row[1]) for row in rows)))
 
     def _look_at_lr(self, rule: Rule) -> None:
-        """Find out whether somebody else has set the step size, and what it is before a budget makes it smaller."""
-        zeta, state = self.step_sizes.largest(), self.state
-        self.step_sizes.warn_if_raised(stacklevel=5)
-        if state.height != UNKNOWN and not math.isclose(zeta, state.height * state.factor, rel_tol=1e-9):
-            self.remember(rule.after_outside_change(self.memory(rule), zeta=zeta))
-            self.update(height=zeta, factor=1.0)
+        """Find out whether somebody else has set the step size, and what it is before a budget makes it smaller.
+
+        Who lowers it multiplies what the last step had, its factor included, which is none of their doing: the factor
+        stays. Who sets it to more than that does not know of the factor.
+        """
+        found, state = self.step_sizes.largest(), self.state
+        left = state.height * state.factor
+        if state.height == UNKNOWN or math.isclose(found, left, rel_tol=1e-9):
+            return
+        if found > state.height * (1.0 + 1e-9):
+            self.step_sizes.warn("was raised between two epochs", stacklevel=5)
+        factor = state.factor if found < left else 1.0
+        self.remember(rule.after_outside_change(self.memory(rule), zeta=found / factor))
+        self.update(height=found / factor, factor=factor)
 
     def anchor(self, objective: Any, ranks: Ranks, rule: Rule) -> None:
         """Make the current weights w⁰; whoever anchors anew starts from nothing but its counts."""
@@ -136,7 +144,6 @@ class Control:
         )
         write(self._home, fresh)
         self.remember(rule.fresh(f_0, self.step_sizes.largest()))
-        self.step_sizes.forget()
         self._circumstances = self._describe_circumstances(getattr(objective, "model", None))
 
     def commit(self, inner: InnerCycle, decision: Decision, *, sample: float) -> EpochReport:
@@ -185,7 +192,6 @@ class Control:
 
     def end(self, model: nn.Module | None) -> None:
         """After an epoch, however it ended."""
-        self.step_sizes.leave()
         self._join_mark = getattr(model, "_join_config", None)
         state = self.state
         is_known = min(state.f_current, state.sample_current) != UNKNOWN

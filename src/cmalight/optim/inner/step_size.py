@@ -21,7 +21,6 @@ class StepSizes:
     def __init__(self, optimizer: Stepping) -> None:
         self._optimizer = optimizer
         self._is_controlled = optimizer.owns_lr  # so that it matters when somebody else sets them
-        self._left: list[float] = []  # as the last epoch left them
         self._warned = False
 
     @property
@@ -51,19 +50,6 @@ class StepSizes:
         for group in self._groups:
             if group["lr"]:
                 group["lr"] = max(group["lr"] * factor, SMALLEST)
-
-    def leave(self) -> None:
-        """At the end of an epoch."""
-        self._left = self.each()
-
-    def forget(self) -> None:
-        """A new run begins, from wherever they are."""
-        self._left = []
-
-    def warn_if_raised(self, *, stacklevel: int) -> None:
-        """Between two epochs."""
-        if any(now > left for now, left in zip(self.each(), self._left, strict=False)):
-            self.warn("was raised between two epochs", stacklevel=stacklevel + 1)
 
     def warn(self, what: str, *, stacklevel: int) -> None:
         """Once: somebody else sets what the control decides."""
