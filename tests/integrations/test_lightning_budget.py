@@ -6,6 +6,7 @@ import torch
 from cmalight import Controlled, Objective
 from tests.helpers import MSE, run_epoch
 from tests.integrations.lightning_modules import QUIETLY, Regression, batches, fitted, flat
+from tests.optim.steady import line, steady_adam
 
 pytestmark = QUIETLY
 
@@ -42,3 +43,45 @@ def test_the_trainer_does_what_the_loop_does(options):
     assert [r.outcome for r in reports] == [r.outcome for r in expected]
     assert [r.f_tilde for r in reports] == pytest.approx([r.f_tilde for r in expected])
     torch.testing.assert_close(flat(module), flat(twin), rtol=1e-10, atol=1e-12)
+
+
+class SteadyRegression(Regression):
+    """Its step size is 0.01, and over the last half of the run goes to zero."""
+
+    def configure_optimizers(self):
+        self.rates = []
+        optimizer = steady_adam(self)
+        optimizer.base.register_step_pre_hook(lambda base, *_: self.rates.append(base.param_groups[0]["lr"]))
+        return optimizer
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("limit", [4, 0.6])
+def test_batches_that_the_trainer_leaves_out_are_not_waited_for(limit, parts):
+    module = SteadyRegression()
+    fitted(module, max_epochs=3, limit_train_batches=limit, accumulate_grad_batches=parts)
+    assert module.rates == pytest.approx(line(12, begins=6)[parts - 1 :: parts])
+
+
+class Clock:
+    """In place of the module `time`, for Lightning's Timer."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_a_time_limit_is_a_budget_too(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("lightning.pytorch.callbacks.timer.time", clock)
+
+    class ASecondPerStep(SteadyRegression):
+        def optimizer_step(self, *arguments, **options):
+            super().optimizer_step(*arguments, **options)
+            clock.now += 1.0
+
+    module = ASecondPerStep()
+    fitted(module, max_epochs=-1, max_time={"seconds": 40})
+    assert module.rates == pytest.approx([0.01 * min(1.0, (40 - step) / 20) for step in range(40)])

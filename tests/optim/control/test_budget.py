@@ -8,7 +8,7 @@ import torch
 
 from cmalight import Objective
 from tests.helpers import MSE, copied_state, network, run_epoch, same_state, small_problem, split, table
-from tests.optim.steady import Steady, steady_adam
+from tests.optim.steady import Steady, line, steady_adam
 
 BATCHES = 7
 
@@ -21,11 +21,6 @@ def rates_of(optimizer, objective, model, batches, epochs, *, early=True):
         run_epoch(optimizer, objective, model, batches, early=early)
     hook.remove()
     return rates
-
-
-def line(steps, *, begins):
-    """lr 0.01, and from the step number `begins` on a line to 0: each step has what it is in the middle of the step."""
-    return [0.01 * min(1.0, (steps - step - 0.5) / (steps - begins)) for step in range(steps)]
 
 
 def test_by_epochs_the_step_size_goes_to_zero_batch_by_batch():

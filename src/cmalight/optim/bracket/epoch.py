@@ -183,8 +183,12 @@ class Epoch:
 
     # What `batches` does, step by step, for a loop that is somebody else's: Lightning's.
 
-    def expect(self, loader: Iterable[Any]) -> None:
+    def expect(self, loader: Iterable[Any], batches: int | None = None) -> None:
         """Before the first batch: how much is to come, which several ranks settle among themselves.
+
+        Args:
+            loader: What the batches come from.
+            batches: How many of its batches the loop takes; None for all.
 
         Raises:
             RuntimeError: If the ranks have different numbers of batches, and nothing that makes up for it.
@@ -192,9 +196,9 @@ class Epoch:
         if self._state is not _State.OPEN:
             return  # the first batch will be refused
         if self._weights is None:
-            self.pace.expect(length_of(loader))
+            self.pace.expect(batches or length_of(loader))
             return
-        coming = self._weights.begin(loader)
+        coming = self._weights.begin(loader, batches)
         self.lookout.expect(coming.batches, coming.samples, is_first=not self._begun.epochs)
         self.pace.expect(coming.batches or None)
 
