@@ -5,8 +5,8 @@ import torch
 
 from cmalight import Controlled, Objective
 from tests.helpers import MSE, run_epoch
-from tests.integrations.lightning_modules import QUIETLY, Regression, batches, fitted, flat
-from tests.optim.steady import line, steady_adam
+from tests.integrations.lightning_modules import QUIETLY, Regression, SteadyRegression, batches, fitted, flat
+from tests.optim.steady import line
 
 pytestmark = QUIETLY
 
@@ -43,16 +43,6 @@ def test_the_trainer_does_what_the_loop_does(options):
     assert [r.outcome for r in reports] == [r.outcome for r in expected]
     assert [r.f_tilde for r in reports] == pytest.approx([r.f_tilde for r in expected])
     torch.testing.assert_close(flat(module), flat(twin), rtol=1e-10, atol=1e-12)
-
-
-class SteadyRegression(Regression):
-    """Its step size is 0.01, and over the last half of the run goes to zero."""
-
-    def configure_optimizers(self):
-        self.rates = []
-        optimizer = steady_adam(self)
-        optimizer.base.register_step_pre_hook(lambda base, *_: self.rates.append(base.param_groups[0]["lr"]))
-        return optimizer
 
 
 @pytest.mark.parametrize("parts", [1, 2])
