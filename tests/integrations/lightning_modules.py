@@ -101,5 +101,5 @@ def trainer(*callbacks: Any, **options: Any) -> Trainer:
 
 def fitted(module, callback=None, *, data=None, **options):
     callback = callback or Reports()
-    trainer(callback, **options).fit(module, data or batches())
+    trainer(callback, **options).fit(module, batches() if data is None else data)
     return callback

@@ -1,7 +1,10 @@
 """Lightning's limits are the budget of a control, and long epochs are judged on the way, as in a loop of one's own."""
 
+import itertools
+
 import pytest
 import torch
+from torch.utils.data import DataLoader, IterableDataset
 
 from cmalight import Controlled, Objective
 from tests.helpers import MSE, run_epoch
@@ -51,6 +54,20 @@ def test_batches_that_the_trainer_leaves_out_are_not_waited_for(limit, parts):
     module = SteadyRegression()
     fitted(module, max_epochs=3, limit_train_batches=limit, accumulate_grad_batches=parts)
     assert module.rates == pytest.approx(line(12, begins=6)[parts - 1 :: parts])
+
+
+class Stream(IterableDataset):
+    """Never ends."""
+
+    def __iter__(self):
+        return itertools.cycle(batches().dataset)
+
+
+@pytest.mark.parametrize("limits", [{"max_steps": 12}, {"max_epochs": 3, "limit_train_batches": 4}], ids=str)
+def test_a_stream_has_a_budget_too(limits):
+    module = SteadyRegression()
+    fitted(module, data=DataLoader(Stream(), batch_size=16), **{"max_epochs": -1, **limits})
+    assert module.rates == pytest.approx(line(12, begins=6))
 
 
 class Clock:

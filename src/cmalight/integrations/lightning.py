@@ -133,8 +133,9 @@ class WatchdogCallback(Callback):
             raise RuntimeError("WatchdogCallback saw an epoch without on_train_start")
         self._parts = 0
         self._epoch = self._optimizer.epoch(self._objective, model=module).__enter__()
+        loader: Any = trainer.train_dataloader
         batches = trainer.num_training_batches  # fewer than the loader has under limit_train_batches
-        self._epoch.expect(trainer.train_dataloader or (), None if math.isinf(batches) else int(batches))
+        self._epoch.expect(loader, None if math.isinf(batches) else int(batches))
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
         """The loss arrives divided for gradient accumulation and multiplied by the scaler."""
