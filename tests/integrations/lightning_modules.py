@@ -44,7 +44,7 @@ class SteadyRegression(Regression):
 
     def configure_optimizers(self):
         self.rates = []
-        optimizer = steady_adam(self)
+        optimizer = steady_adam(self, **{name: value for name, value in self.options.items() if name != "lr"})
         optimizer.base.register_step_pre_hook(lambda base, *_: self.rates.append(base.param_groups[0]["lr"]))
         return optimizer
 

@@ -70,6 +70,36 @@ def test_a_stream_has_a_budget_too(limits):
     assert module.rates == pytest.approx(line(12, begins=6))
 
 
+class Reused(SteadyRegression):
+    """Every trainer gets the same optimizer."""
+
+    optimizer = None
+
+    def configure_optimizers(self):
+        self.optimizer = self.optimizer or super().configure_optimizers()
+        return self.optimizer
+
+
+BY_EPOCHS, BY_STEPS = {"max_epochs": 2}, {"max_epochs": -1, "max_steps": 14}
+
+
+@pytest.mark.parametrize("first", [BY_EPOCHS, BY_STEPS], ids=str)
+@pytest.mark.parametrize("second", [BY_EPOCHS, BY_STEPS], ids=str)
+def test_a_second_trainer_has_a_budget_of_its_own(first, second):
+    module = Reused()
+    fitted(module, **first)
+    before = len(module.rates)
+    fitted(module, **second)
+    assert module.rates[before:] == pytest.approx(line(14, begins=7))
+
+
+def test_a_budget_that_its_user_gave_is_left_alone():
+    module = Reused(max_epochs=4)
+    fitted(module, **BY_EPOCHS)
+    fitted(module, **BY_EPOCHS)
+    assert module.rates == pytest.approx(line(28, begins=14))
+
+
 class Clock:
     """In place of the module `time`, for Lightning's Timer."""
 

@@ -226,17 +226,22 @@ def _leave_out_the_rest(trainer: Trainer) -> None:
             setattr(counts, name, getattr(counts, name) + left)
 
 
+class _TrainersBudget(Budget):
+    """Made here, so that another trainer may put its own in its place."""
+
+
 def _tell_budget(trainer: Trainer, optimizer: EpochOptimizer) -> None:
-    """How long the trainer will train; an optimizer that was told something else keeps to that."""
-    if optimizer.budget != Budget():
+    """How long the trainer will train; an optimizer that its user told something else keeps to that."""
+    if not isinstance(optimizer.budget, _TrainersBudget) and optimizer.budget != Budget():
         return
     epochs, steps = trainer.max_epochs or -1, trainer.max_steps
     timers = [callback for callback in getattr(trainer, "callbacks", ()) if hasattr(callback, "time_elapsed")]
-    optimizer.budget = Budget(
+    optimizer.budget = _TrainersBudget(
         max_epochs=epochs if epochs > 0 else None,
         max_batches=steps if steps > 0 else None,
         reported=_share_of(timers[0]) if timers else None,
         epochs_before=lambda: trainer.current_epoch,
+        steps_of_others=optimizer.control.state.steps - trainer.global_step,
     )
 
 
