@@ -6,7 +6,8 @@ import pickle
 import pytest
 import torch
 
-from cmalight import Objective
+from cmalight import Controlled, Objective
+from tests import helpers
 from tests.helpers import MSE, copied_state, network, run_epoch, same_state, small_problem, split, table
 from tests.optim.steady import Steady, line, steady_adam
 
@@ -58,8 +59,24 @@ def test_a_plain_loop_is_taken_to_be_as_long_as_those_before():
 def test_a_first_epoch_whose_length_nobody_knows_has_one_rate():
     model, batches, objective = small_problem()
     optimizer = steady_adam(model, max_epochs=1)
-    rates = rates_of(optimizer, lambda: objective(), model, batches, 1, early=False)
+    with pytest.warns(RuntimeWarning, match=r"its step size will not go to zero: give max_batches .*max_steps") as told:
+        rates = rates_of(optimizer, lambda: objective(), model, batches, 1, early=False)
     assert rates == [0.01] * BATCHES
+    assert len(told) == 1
+    assert told[0].filename == helpers.__file__
+
+
+@pytest.mark.parametrize("limit", [{"max_epochs": 2}, {"max_epochs": 1, "max_batches": 2 * BATCHES}, {}], ids=str)
+def test_an_unknown_length_that_does_no_harm_is_not_warned_about(limit):
+    model, batches, objective = small_problem()
+    rates_of(steady_adam(model, **limit), lambda: objective(), model, batches, 2, early=False)
+
+
+def test_a_rule_that_has_no_use_for_a_budget_does_not_warn_of_it():
+    model, batches, objective = small_problem()
+    optimizer = Controlled(torch.optim.Adam(model.parameters()), rule="certified")
+    optimizer.budget.max_epochs = 1
+    run_epoch(optimizer, lambda: objective(), model, batches)
 
 
 def test_the_nearest_limit_counts():
