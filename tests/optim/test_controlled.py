@@ -10,7 +10,7 @@ import schedulefree
 import torch
 from torch import nn
 
-from cmalight import CMALight, Controlled, Objective, Outcome
+from cmalight import CMALight, Controlled, Objective, Outcome, fit
 from cmalight.optim.control.state import UNKNOWN, ControlState, names
 from cmalight.rules.tolerant import Remembered, TolerantRule
 from tests.helpers import MSE, copied_state, harmful_epoch, network, run_epoch, same_state, small_problem, split, table
@@ -433,3 +433,18 @@ def test_what_cannot_be_controlled_is_refused(make, message):
 def test_wrong_settings_are_refused(name, value):
     with pytest.raises(ValueError, match=f"Invalid {name} value"):
         Controlled(torch.optim.Adam(network().parameters()), **{name: value})
+
+
+@pytest.mark.parametrize("rule", ["light", "certified"])
+@pytest.mark.parametrize("limit", ["max_epochs", "max_batches"])
+def test_a_budget_is_refused_by_rules_that_know_none(rule, limit):
+    with pytest.raises(ValueError, match=f"rule='{rule}' knows no budget"):
+        Controlled(torch.optim.Adam(network().parameters()), rule=rule, **{limit: 10})
+
+
+@pytest.mark.parametrize("rule", ["light", "certified"])
+def test_fit_tells_every_rule_how_long_the_run_is(rule):
+    model = network()
+    optimizer = Controlled(torch.optim.Adam(model.parameters()), rule=rule)
+    fit(model, MSE, table(), optimizer=optimizer, max_epochs=2, batch_size=20, progress=False)
+    assert optimizer.budget.max_epochs == 2

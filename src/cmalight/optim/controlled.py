@@ -47,7 +47,8 @@ class Controlled(EpochOptimizer):
     Args:
         base: The optimizer whose steps are taken; its `lr` is set by the control, and its groups are these groups.
         lr: The first step size; None takes the base's own.
-        max_epochs: How long the run is: so many epochs. None where it is not known, or limited by something else.
+        max_epochs: How long the run is: so many epochs. None where it is not known, or limited by something else, and
+            under the paper's rules, which know no budget.
         max_batches: How long the run is: so many steps.
         rule: "tolerant", the listing above; "light" or "certified", the paper's rule with that line search.
         usual: The step size that is usual for the base, which the control rises to and does not begin above; None is
@@ -120,6 +121,9 @@ class Controlled(EpochOptimizer):
         for name, limit in {"usual": usual, "max_epochs": max_epochs, "max_batches": max_batches}.items():
             if limit is not None:
                 check_positive(name, limit)
+        if rule != "tolerant" and (max_epochs is not None or max_batches is not None):
+            # By keyword only: `fit` and Lightning tell every optimizer how long the run is.
+            raise ValueError(f"max_epochs and max_batches are for rule='tolerant': rule={rule!r} knows no budget")
         if lr is not None:
             check_lr(lr)
         theta = (_DEFAULTS.theta if rule == "tolerant" else 0.75) if theta is None else theta
