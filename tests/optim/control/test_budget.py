@@ -1,5 +1,6 @@
 """Controlled knows how long its run is: the step size ends at almost nothing, step by step."""
 
+import contextlib
 import copy
 import pickle
 
@@ -252,6 +253,37 @@ def test_a_long_epoch_is_judged_within_its_budget():
     optimizer = steady_adam(model, max_epochs=2, window=6)
     rates = rates_of(optimizer, Objective(model, MSE, batches), model, batches, 2)
     assert rates == pytest.approx(line(40, begins=20))
+
+
+class Broken(Exception):
+    pass
+
+
+@pytest.mark.parametrize("ending", ["abandoned", "broken", "cut short"])
+def test_the_judged_windows_of_an_epoch_that_was_left_count(ending):
+    """20 batches in windows of 6: after 15 steps 12 were judged, and where the rest is judged, too, all 15."""
+    model = network()
+    batches = split(*table(samples=200), 10)
+    objective = Objective(model, MSE, batches)
+    optimizer = steady_adam(model, max_batches=60, window=6)
+    with contextlib.suppress(Broken), optimizer.epoch(objective) as epoch:
+        for number, (x, y) in enumerate(epoch.batches(batches)):
+            optimizer.zero_grad()
+            loss = MSE(model(x), y)
+            loss.backward()
+            epoch.observe(loss, len(y))
+            optimizer.step()
+            if number == 14:
+                break
+        if ending == "broken":
+            raise Broken
+        epoch.abandon() if ending == "abandoned" else epoch.cut_short()
+    done = 15 if ending == "cut short" else 12
+    rates = rates_of(optimizer, objective, model, batches, 2)
+    assert rates == pytest.approx(line(60, begins=30)[done : done + 40])
+    optimizer.budget.max_batches, optimizer.budget.max_epochs = None, 4  # whose epochs have 20 steps in the mean
+    rates = rates_of(optimizer, lambda: objective(), model, batches, 2, early=False)
+    assert rates == pytest.approx(line(80, begins=40)[40:])
 
 
 def test_a_share_that_is_reported_inside_an_epoch_counts_from_the_next_step_on():

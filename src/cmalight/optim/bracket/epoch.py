@@ -114,6 +114,7 @@ class Epoch:
         self._state = _State.NEW
         self._batches_given = 0
         self._last_batch: Any = None  # that `batches` gave
+        self._steps_judged = 0  # inside the epoch
         self._reports = Reports()
 
     def __enter__(self) -> Epoch:
@@ -234,7 +235,8 @@ class Epoch:
     def abandon(self) -> None:
         """Go back to w^k; the rest of the bracket runs no control and `report` stays None.
 
-        In an epoch that was long enough to be judged on the way, w^k is where it was last judged.
+        In an epoch that was long enough to be judged on the way, w^k is where it was last judged. The steps up to there
+        stand, and count.
         """
         if self._state is not _State.REJECTED:
             _require_open(self._state, "abandon()")
@@ -250,8 +252,6 @@ class Epoch:
         is_judged = self._state is _State.OPEN and self._judge.rule.judges_parts and self.window.counts.total > 0
         if is_judged:
             self.judge_now()
-            control = self._optimizer.control
-            control.update(steps=control.state.steps + self.pace.steps)
         self.abandon()
         return is_judged
 
@@ -272,9 +272,7 @@ class Epoch:
                 control.update(
                     f_current=math.inf if f_current is None else f_current, sample_current=self._judge.sample_current
                 )
-            control.update(factor=self.pace.factor)
-            control.end(self._model)
-            self._optimizer.epoch_under_way = None
+            self._end()
             self.__dict__.pop("window", None)  # which an interruption may have left unmade
             self._judge.let_go()  # an epoch may live as long as a user's name for it
         if lr_changed:
@@ -294,8 +292,16 @@ class Epoch:
         if self._weights is not None:
             self._weights.end()
         self._state = _State.CLOSED
-        self._optimizer.control.update(factor=self.pace.factor)
-        self._optimizer.control.end(self._model)
+        self._end()
+
+    def _end(self) -> None:
+        """However it ended; an epoch that was not concluded has the steps that were judged."""
+        control = self._optimizer.control
+        if self.report is None:
+            state, judged, self._steps_judged = control.state, self._steps_judged, 0
+            control.update(steps=state.steps + judged, steps_apart=state.steps_apart + judged)
+        control.update(factor=self.pace.factor)
+        control.end(self._model)
         self._optimizer.epoch_under_way = None
 
     def _conclude(self, *, early: bool) -> None:
@@ -337,6 +343,7 @@ class Epoch:
     def judge_now(self) -> None:
         """Judge what was done since the last time, and go on from where that leads."""
         self._judge_window()
+        self._steps_judged = self.pace.steps
         del self.window  # before the next one is made: so never more than one copy of the weights is held
         self._judge.let_go()
         self._open_window()

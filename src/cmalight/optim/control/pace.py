@@ -50,7 +50,7 @@ class EpochPace:
         self._agreed: float | None = None  # of several ranks: the reported share, as the window began
         self._length: int | None = None
         # In place of the length where nobody says it: epochs are mostly as long as those before.
-        self._usual_length = begun.steps / begun.epochs if begun.epochs else guess
+        self._usual_length = (begun.steps - begun.steps_apart) / begun.epochs if begun.epochs else guess
         self._given = 0
         self._judge_after: int | None = None
         self._is_level = False  # whether the factor is 1 in every step up to the next judgement
