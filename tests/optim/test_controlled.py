@@ -1,6 +1,7 @@
 """Controlled around every kind of inner optimizer: what is undone, saved, copied, loaded, added and refused."""
 
 import copy
+import math
 import pickle
 from dataclasses import asdict
 
@@ -414,6 +415,8 @@ def test_what_cannot_be_controlled_is_refused(make, message):
         ("tolerance", float("nan")),
         ("growth", 0.5),
         ("usual", 0.0),
+        ("usual", float("nan")),
+        ("usual", -math.inf),
         ("decay", 1.5),
         ("window", 2.5),
         ("window", 0),
@@ -448,3 +451,11 @@ def test_fit_tells_every_rule_how_long_the_run_is(rule):
     optimizer = Controlled(torch.optim.Adam(model.parameters()), rule=rule)
     fit(model, MSE, table(), optimizer=optimizer, max_epochs=2, batch_size=20, progress=False)
     assert optimizer.budget.max_epochs == 2
+
+
+def test_a_usual_step_size_that_is_infinite_is_unknown():
+    """As for SGD: whatever Adam was given is where it begins, and where it rises from."""
+    model, batches, objective = small_problem()
+    optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=0.05), usual=math.inf)
+    report = run_epoch(optimizer, objective, model, batches)
+    assert (report.outcome, report.next_lr / report.lr) == (Outcome.GROWN, pytest.approx(10.0))

@@ -52,7 +52,7 @@ class Controlled(EpochOptimizer):
         max_batches: How long the run is: so many steps.
         rule: "tolerant", the listing above; "light" or "certified", the paper's rule with that line search.
         usual: The step size that is usual for the base, which the control rises to and does not begin above; None is
-            seven times the default of its class for Adam and its kin, and unknown for others.
+            seven times the default of its class for Adam and its kin, and unknown for others; infinity is unknown.
         growth: By which the step size grows where the loss pays for it; 1 never raises it.
         tolerance: What ends higher above the lowest loss than this share of an early one is undone.
         theta: By which the step size shrinks; None is 0.5, or 0.75 under the paper's rule.
@@ -118,7 +118,9 @@ class Controlled(EpochOptimizer):
         check_fraction("tolerance", tolerance)
         check_fraction("decay", decay)
         check_whole("window", window, least=1)
-        for name, limit in {"usual": usual, "max_epochs": max_epochs, "max_batches": max_batches}.items():
+        if usual is not None and usual != math.inf:
+            check_positive("usual", usual)
+        for name, limit in {"max_epochs": max_epochs, "max_batches": max_batches}.items():
             if limit is not None:
                 check_positive(name, limit)
         if rule != "tolerant" and (max_epochs is not None or max_batches is not None):
