@@ -4,11 +4,14 @@ import itertools
 
 import pytest
 import torch
+from lightning.pytorch.callbacks import LearningRateMonitor
+from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader, IterableDataset
 
 from cmalight import Controlled, Objective
+from cmalight.integrations.lightning import WatchdogCallback
 from tests.helpers import MSE, run_epoch
-from tests.integrations.lightning_modules import QUIETLY, Regression, SteadyRegression, batches, fitted, flat
+from tests.integrations.lightning_modules import QUIETLY, Regression, SteadyRegression, batches, fitted, flat, trainer
 from tests.optim.steady import line
 
 pytestmark = QUIETLY
@@ -54,6 +57,14 @@ def test_batches_that_the_trainer_leaves_out_are_not_waited_for(limit, parts):
     module = SteadyRegression()
     fitted(module, max_epochs=3, limit_train_batches=limit, accumulate_grad_batches=parts)
     assert module.rates == pytest.approx(line(12, begins=6)[parts - 1 :: parts])
+
+
+def test_the_monitor_of_the_learning_rate_sees_the_last_steps(tmp_path):
+    module, monitor = SteadyRegression(), LearningRateMonitor("epoch")
+    trainer(WatchdogCallback(), monitor, logger=CSVLogger(tmp_path), log_every_n_steps=1, max_epochs=4).fit(
+        module, batches()
+    )
+    assert monitor.lrs["lr-Steady"] == pytest.approx([0.01, *module.rates[6:21:7]])
 
 
 class Stream(IterableDataset):

@@ -179,7 +179,8 @@ class Controlled(EpochOptimizer):
         """Tell what share of the run is done, where neither epochs nor batches say it, as with a time limit.
 
         Args:
-            share: From 0 to 1: as it is now, or a callable that is asked before every step; None takes it back.
+            share: From 0 to 1: as it is now, or a callable that is asked before every step, on several ranks before
+                every window; None takes it back.
 
         Raises:
             ValueError: If the share is not between 0 and 1.
