@@ -272,7 +272,12 @@ class Epoch:
                 control.update(
                     f_current=math.inf if f_current is None else f_current, sample_current=self._judge.sample_current
                 )
-            self._end()
+            if self.report is None:  # the parts of it that were judged on the way stand all the same
+                known, judged, self._steps_judged = control.state, self._steps_judged, 0
+                control.update(steps=known.steps + judged, steps_apart=known.steps_apart + judged)
+            control.update(factor=self.pace.factor)
+            control.end(self._model)
+            self._optimizer.epoch_under_way = None
             self.__dict__.pop("window", None)  # which an interruption may have left unmade
             self._judge.let_go()  # an epoch may live as long as a user's name for it
         if lr_changed:
@@ -289,20 +294,7 @@ class Epoch:
         """Of a block that was left before its exit ran to its end, as Ctrl-C may do: as if it had been abandoned."""
         if hasattr(self, "window"):
             self.window.go_back()
-        if self._weights is not None:
-            self._weights.end()
-        self._state = _State.CLOSED
-        self._end()
-
-    def _end(self) -> None:
-        """However it ended; an epoch that was not concluded has the steps that were judged."""
-        control = self._optimizer.control
-        if self.report is None:
-            state, judged, self._steps_judged = control.state, self._steps_judged, 0
-            control.update(steps=state.steps + judged, steps_apart=state.steps_apart + judged)
-        control.update(factor=self.pace.factor)
-        control.end(self._model)
-        self._optimizer.epoch_under_way = None
+        self.close(failed=True)
 
     def _conclude(self, *, early: bool) -> None:
         if early:
