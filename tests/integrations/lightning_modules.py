@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from cmalight import CMALight
 from cmalight.integrations.lightning import WatchdogCallback
 from tests.helpers import network, table
+from tests.optim.steady import steady_adam
 
 MSE = nn.MSELoss()
 BOLD = 1.5  # too large: the first epochs are rejected
@@ -36,6 +37,16 @@ class Regression(LightningModule):
 
     def configure_optimizers(self):
         return CMALight(self.parameters(), **self.options)
+
+
+class SteadyRegression(Regression):
+    """Its step size is 0.01, and over the last half of the run goes to zero."""
+
+    def configure_optimizers(self):
+        self.rates = []
+        optimizer = steady_adam(self, **{name: value for name, value in self.options.items() if name != "lr"})
+        optimizer.base.register_step_pre_hook(lambda base, *_: self.rates.append(base.param_groups[0]["lr"]))
+        return optimizer
 
 
 class WithValidation(Regression):
@@ -90,5 +101,5 @@ def trainer(*callbacks: Any, **options: Any) -> Trainer:
 
 def fitted(module, callback=None, *, data=None, **options):
     callback = callback or Reports()
-    trainer(callback, **options).fit(module, data or batches())
+    trainer(callback, **options).fit(module, batches() if data is None else data)
     return callback

@@ -1,4 +1,4 @@
-"""A script that Lightning starts once more for the second process: `python THIS FOLDER EARLY_REJECTION`."""
+"""A script that Lightning starts once more for the second process: `python THIS FOLDER early|late|limited`."""
 
 import sys
 from pathlib import Path
@@ -7,10 +7,10 @@ import torch
 from lightning.pytorch.strategies import DDPStrategy
 from torch.utils.data import DataLoader, DistributedSampler
 
-from tests.integrations.lightning_modules import BOLD, Regression, Reports, batches, flat, trainer
+from tests.integrations.lightning_modules import BOLD, Regression, Reports, SteadyRegression, batches, flat, trainer
 
 
-class InOrder(Regression):
+class _InOrder:
     """Lightning's own sampler would reshuffle."""
 
     def train_dataloader(self):
@@ -18,16 +18,27 @@ class InOrder(Regression):
         return DataLoader(data, batch_size=8, sampler=DistributedSampler(data, shuffle=False))
 
 
-def main(folder, early):
+class InOrder(_InOrder, Regression):
+    pass
+
+
+class SteadyInOrder(_InOrder, SteadyRegression):
+    pass
+
+
+def main(folder, mode):
     torch.set_num_threads(1)
-    module, callback = InOrder(BOLD, early_rejection=early == "early"), Reports()
+    limits = {"max_epochs": 3, "limit_train_batches": 4} if mode == "limited" else {"max_epochs": 20}
+    module = SteadyInOrder() if mode == "limited" else InOrder(BOLD, early_rejection=mode == "early")
+    callback = Reports()
     strategy = DDPStrategy(process_group_backend="gloo")
-    run = trainer(callback, devices=2, strategy=strategy, max_epochs=20)
+    run = trainer(callback, devices=2, strategy=strategy, **limits)
     run.fit(module)
     result = {
         "weights": flat(module),
         "reports": [str(r) for r in callback.reports],
         "lr": run.optimizers[0].param_groups[0]["lr"],
+        "rates": getattr(module, "rates", []),
     }
     torch.save(result, Path(folder) / f"rank{run.global_rank}.pt")
 

@@ -11,7 +11,9 @@ from accelerate.state import AcceleratorState, GradientState
 from torch.utils.data import DataLoader, TensorDataset
 
 from cmalight import CMALight, Controlled, Objective, Outcome
-from tests.helpers import MSE, copied_state, network, same_state, table
+from cmalight.optim.control.budget import Budget
+from tests.helpers import MSE, copied_state, network, run_epoch, same_state, table
+from tests.optim.steady import line, steady_adam
 
 
 @pytest.fixture(autouse=True)
@@ -131,6 +133,7 @@ def test_the_wrapper_of_another_optimizer_stays_as_it_was():
     adam = accelerator.prepare(torch.optim.Adam(network().parameters()))
     assert not hasattr(adam, "epoch")
     assert not hasattr(adam, "evaluations")
+    assert not hasattr(adam, "budget")
     with pytest.raises(AttributeError, match="'Adam' object has no attribute 'restart'"):
         _ = adam.restart
 
@@ -171,3 +174,32 @@ def test_a_budget_in_epochs_goes_to_zero_step_by_step_in_a_plain_loop(parts):
     steps = 4 * 12 // parts
     line = [7e-3 * min(1.0, (steps - step - 0.5) / (0.4 * steps)) for step in range(steps)]
     assert rates[steps // 2 :] == pytest.approx(line[steps // 2 :])
+
+
+def steadily_prepared():
+    """Also the list of its steps' lr, and a function that trains for one epoch of 12 batches."""
+    model, rates = network(), []
+    steady = steady_adam(model)
+    steady.base.register_step_pre_hook(lambda base, *_: rates.append(base.param_groups[0]["lr"]))
+    model, optimizer, batches = Accelerator(cpu=True).prepare(model, steady, loader())
+    objective = Objective(model, MSE, batches)
+    return optimizer, rates, lambda: run_epoch(optimizer, objective, model, batches, early=True)
+
+
+def test_what_prepare_returns_is_told_the_share_that_is_done():
+    optimizer, rates, train_epoch = steadily_prepared()
+    optimizer.report_share(lambda: len(rates) / 12)
+    train_epoch()
+    assert rates == pytest.approx([0.01 * min(1.0, (12 - step) / 6) for step in range(12)])
+
+
+@pytest.mark.parametrize("told", ["a limit", "a budget"])
+def test_what_prepare_returns_is_told_its_budget(told):
+    optimizer, rates, train_epoch = steadily_prepared()
+    if told == "a limit":
+        optimizer.budget.max_epochs = 2
+    else:
+        optimizer.budget = Budget(max_epochs=2)
+    train_epoch()
+    train_epoch()
+    assert rates == pytest.approx(line(24, begins=12))

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.integrations.lightning_modules import BOLD, QUIETLY, Regression, batches, fitted, flat
+from tests.optim.steady import line
 
 pytest.importorskip("cmalight.parallel.ranks")
 ROOT = Path(__file__).parent.parent.parent
@@ -42,6 +43,13 @@ def test_lightning_ddp_with_half_the_batch_is_one_process_with_the_whole(early, 
         assert ranks[0]["reports"] == [str(r) for r in reports]
     assert any("epoch undone" in report for report in ranks[0]["reports"])
     assert any("line search found" in report for report in ranks[0]["reports"])
+
+
+def test_batches_that_the_trainer_leaves_out_are_not_waited_for(tmp_path):
+    run(ROOT / "tests" / "integrations" / "lightning_on_two_processes.py", tmp_path, "limited", folder=tmp_path)
+    for rank in range(2):
+        rates = torch.load(tmp_path / f"rank{rank}.pt", weights_only=True)["rates"]
+        assert rates == pytest.approx(line(12, begins=6))
 
 
 def test_the_accelerate_example_runs_on_two_processes(tmp_path):

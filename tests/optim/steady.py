@@ -46,3 +46,8 @@ class Steady(Controlled):
 def steady_adam(model, **settings) -> Steady:
     """Adam at 0.01."""
     return Steady(torch.optim.Adam(model.parameters(), lr=0.01), **{"decay": 0.5, **settings})
+
+
+def line(steps, *, begins) -> list[float]:
+    """lr 0.01, and from the step number `begins` on a line to 0: each step has what it is in the middle of the step."""
+    return [0.01 * min(1.0, (steps - step - 0.5) / (steps - begins)) for step in range(steps)]

@@ -1,6 +1,7 @@
 """Controlled around every kind of inner optimizer: what is undone, saved, copied, loaded, added and refused."""
 
 import copy
+import math
 import pickle
 from dataclasses import asdict
 
@@ -10,7 +11,7 @@ import schedulefree
 import torch
 from torch import nn
 
-from cmalight import CMALight, Controlled, Objective, Outcome
+from cmalight import CMALight, Controlled, Objective, Outcome, fit
 from cmalight.optim.control.state import UNKNOWN, ControlState, names
 from cmalight.rules.tolerant import Remembered, TolerantRule
 from tests.helpers import MSE, copied_state, harmful_epoch, network, run_epoch, same_state, small_problem, split, table
@@ -449,6 +450,8 @@ def test_what_cannot_be_controlled_is_refused(make, message):
         ("tolerance", float("nan")),
         ("growth", 0.5),
         ("usual", 0.0),
+        ("usual", float("nan")),
+        ("usual", -math.inf),
         ("decay", 1.5),
         ("window", 2.5),
         ("window", 0),
@@ -468,3 +471,26 @@ def test_what_cannot_be_controlled_is_refused(make, message):
 def test_wrong_settings_are_refused(name, value):
     with pytest.raises(ValueError, match=f"Invalid {name} value"):
         Controlled(torch.optim.Adam(network().parameters()), **{name: value})
+
+
+@pytest.mark.parametrize("rule", ["light", "certified"])
+@pytest.mark.parametrize("limit", ["max_epochs", "max_batches"])
+def test_a_budget_is_refused_by_rules_that_know_none(rule, limit):
+    with pytest.raises(ValueError, match=f"rule='{rule}' knows no budget"):
+        Controlled(torch.optim.Adam(network().parameters()), rule=rule, **{limit: 10})
+
+
+@pytest.mark.parametrize("rule", ["light", "certified"])
+def test_fit_tells_every_rule_how_long_the_run_is(rule):
+    model = network()
+    optimizer = Controlled(torch.optim.Adam(model.parameters()), rule=rule)
+    fit(model, MSE, table(), optimizer=optimizer, max_epochs=2, batch_size=20, progress=False)
+    assert optimizer.budget.max_epochs == 2
+
+
+def test_a_usual_step_size_that_is_infinite_is_unknown():
+    """As for SGD: whatever Adam was given is where it begins, and where it rises from."""
+    model, batches, objective = small_problem()
+    optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=0.05), usual=math.inf)
+    report = run_epoch(optimizer, objective, model, batches)
+    assert (report.outcome, report.next_lr / report.lr) == (Outcome.GROWN, pytest.approx(10.0))

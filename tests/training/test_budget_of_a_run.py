@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from cmalight import Controlled, fit
+from cmalight.training.records.stopping import Status
 from tests.helpers import copied_state, same_state
 from tests.training.common import MSE, data, model
 
@@ -49,6 +50,25 @@ def test_the_same_optimizer_in_a_second_run_has_a_budget_of_its_own():
     assert first[-1] < 0.1 * max(first)
     assert max(second) > 0.5 * max(first)
     assert second[-1] < 0.1 * max(second)
+
+
+def test_patience_stops_on_the_way_and_the_budget_stays_that_of_the_whole_run():
+    """The step size was on its line to the end of all epochs, not to where patience would stop."""
+    x, y = data(60)
+    spoilt = (x[:20], -y[:20])  # the better the training, the worse this
+    _, _, whole, _ = trained(20)
+    _, optimizer, rates, result = trained(20, validation=spoilt, patience=3)
+    assert result.status is Status.PATIENCE
+    assert result.epochs == result.best_epoch + 4 < 12
+    assert rates == whole[: len(rates)]
+    assert rates[-1] > 0.5 * max(rates)
+    assert optimizer.budget.max_epochs == 20
+
+
+def test_a_run_that_patience_has_not_stopped_ends_at_almost_nothing():
+    _, _, rates, result = trained(10, validation=data(60), patience=3)
+    assert result.epochs == 10
+    assert 0.0 < rates[-1] < 0.05 * max(rates)
 
 
 class Broken(Exception):

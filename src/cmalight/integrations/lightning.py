@@ -133,7 +133,9 @@ class WatchdogCallback(Callback):
             raise RuntimeError("WatchdogCallback saw an epoch without on_train_start")
         self._parts = 0
         self._epoch = self._optimizer.epoch(self._objective, model=module).__enter__()
-        self._epoch.expect(trainer.train_dataloader or ())
+        loader: Any = trainer.train_dataloader
+        batches = trainer.num_training_batches  # fewer than the loader has under limit_train_batches
+        self._epoch.expect(loader, None if math.isinf(batches) else int(batches))
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
         """The loss arrives divided for gradient accumulation and multiplied by the scaler."""
@@ -224,17 +226,22 @@ def _leave_out_the_rest(trainer: Trainer) -> None:
             setattr(counts, name, getattr(counts, name) + left)
 
 
+class _TrainersBudget(Budget):
+    """Made here, so that another trainer may put its own in its place."""
+
+
 def _tell_budget(trainer: Trainer, optimizer: EpochOptimizer) -> None:
-    """How long the trainer will train; an optimizer that was told something else keeps to that."""
-    if optimizer.budget != Budget():
+    """How long the trainer will train; an optimizer that its user told something else keeps to that."""
+    if not isinstance(optimizer.budget, _TrainersBudget) and optimizer.budget != Budget():
         return
     epochs, steps = trainer.max_epochs or -1, trainer.max_steps
     timers = [callback for callback in getattr(trainer, "callbacks", ()) if hasattr(callback, "time_elapsed")]
-    optimizer.budget = Budget(
+    optimizer.budget = _TrainersBudget(
         max_epochs=epochs if epochs > 0 else None,
         max_batches=steps if steps > 0 else None,
         reported=_share_of(timers[0]) if timers else None,
         epochs_before=lambda: trainer.current_epoch,
+        steps_of_others=optimizer.control.state.steps - trainer.global_step,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 from torchmetrics import Metric
 
+from cmalight.evaluation.counting import length_of
 from cmalight.evaluation.objective import Objective, private_iteration
 from cmalight.evaluation.randomness import RandomSource
 
@@ -63,7 +64,7 @@ def _training_loader(trainer: Any) -> Iterable[Any]:
             "pass WatchdogCallback(objective=...), a callable that gives the mean loss over all the data"
         )
     batches = trainer.num_training_batches
-    return loader if math.isinf(batches) or batches == len(loader) else FirstBatches(loader, int(batches))
+    return loader if math.isinf(batches) or batches == length_of(loader) else FirstBatches(loader, int(batches))
 
 
 class FirstBatches:

@@ -47,12 +47,13 @@ class Controlled(EpochOptimizer):
     Args:
         base: The optimizer whose steps are taken; its `lr` is set by the control, and its groups are these groups.
         lr: The first step size; None takes the base's own.
-        max_epochs: How long the run is: so many epochs. None where it is not known, or limited by something else.
+        max_epochs: How long the run is: so many epochs. None where it is not known, or limited by something else, and
+            under the paper's rules, which know no budget.
         max_batches: How long the run is: so many steps.
         rule: "tolerant", the listing above; "light" or "certified", the paper's rule with that line search.
         usual: The step size that is usual for the base, which the control rises to and does not begin above; None is
             seven times the default of its class for Adam and its kin (the default itself for Prodigy and others
-            that find theirs), and unknown for others.
+            that find theirs), and unknown for others; infinity is unknown.
         growth: By which the step size grows where the loss pays for it; 1 never raises it.
         tolerance: What ends higher above the lowest loss than this share of an early one is undone.
         theta: By which the step size shrinks; None is 0.5, or 0.75 under the paper's rule.
@@ -118,9 +119,14 @@ class Controlled(EpochOptimizer):
         check_fraction("tolerance", tolerance)
         check_fraction("decay", decay)
         check_whole("window", window, least=1)
-        for name, limit in {"usual": usual, "max_epochs": max_epochs, "max_batches": max_batches}.items():
+        if usual is not None and usual != math.inf:
+            check_positive("usual", usual)
+        for name, limit in {"max_epochs": max_epochs, "max_batches": max_batches}.items():
             if limit is not None:
                 check_positive(name, limit)
+        if rule != "tolerant" and (max_epochs is not None or max_batches is not None):
+            # By keyword only: `fit` and Lightning tell every optimizer how long the run is.
+            raise ValueError(f"max_epochs and max_batches are for rule='tolerant': rule={rule!r} knows no budget")
         if lr is not None:
             check_lr(lr)
         theta = (_DEFAULTS.theta if rule == "tolerant" else 0.75) if theta is None else theta
@@ -174,7 +180,8 @@ class Controlled(EpochOptimizer):
         """Tell what share of the run is done, where neither epochs nor batches say it, as with a time limit.
 
         Args:
-            share: From 0 to 1: as it is now, or a callable that is asked before every step; None takes it back.
+            share: From 0 to 1: as it is now, or a callable that is asked before every step, on several ranks before
+                every window; None takes it back.
 
         Raises:
             ValueError: If the share is not between 0 and 1.

@@ -29,7 +29,7 @@ _STEPS_OUTSIDE = 20
 
 
 # What wrappers that know torch's methods alone are taught to pass on.
-_PASSED_ON = ("epoch", "restart", "evaluations")
+_PASSED_ON = ("epoch", "restart", "evaluations", "budget", "report_share")
 
 
 class EpochOptimizer(Optimizer):
@@ -286,6 +286,9 @@ class _PassedOn:
 
     def __get__(self, wrapper: Any, owner: type) -> Any:
         return self if wrapper is None else getattr(wrapper.optimizer, self._name)
+
+    def __set__(self, wrapper: Any, value: Any) -> None:
+        setattr(wrapper.optimizer, self._name, value)
 
 
 def _teach_wrappers() -> None:

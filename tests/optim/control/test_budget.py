@@ -1,14 +1,16 @@
 """Controlled knows how long its run is: the step size ends at almost nothing, step by step."""
 
+import contextlib
 import copy
 import pickle
 
 import pytest
 import torch
 
-from cmalight import Objective
+from cmalight import Controlled, Objective
+from tests import helpers
 from tests.helpers import MSE, copied_state, network, run_epoch, same_state, small_problem, split, table
-from tests.optim.steady import Steady, steady_adam
+from tests.optim.steady import Steady, line, steady_adam
 
 BATCHES = 7
 
@@ -21,11 +23,6 @@ def rates_of(optimizer, objective, model, batches, epochs, *, early=True):
         run_epoch(optimizer, objective, model, batches, early=early)
     hook.remove()
     return rates
-
-
-def line(steps, *, begins):
-    """lr 0.01, and from the step number `begins` on a line to 0: each step has what it is in the middle of the step."""
-    return [0.01 * min(1.0, (steps - step - 0.5) / (steps - begins)) for step in range(steps)]
 
 
 def test_by_epochs_the_step_size_goes_to_zero_batch_by_batch():
@@ -63,8 +60,24 @@ def test_a_plain_loop_is_taken_to_be_as_long_as_those_before():
 def test_a_first_epoch_whose_length_nobody_knows_has_one_rate():
     model, batches, objective = small_problem()
     optimizer = steady_adam(model, max_epochs=1)
-    rates = rates_of(optimizer, lambda: objective(), model, batches, 1, early=False)
+    with pytest.warns(RuntimeWarning, match=r"its step size will not go to zero: give max_batches .*max_steps") as told:
+        rates = rates_of(optimizer, lambda: objective(), model, batches, 1, early=False)
     assert rates == [0.01] * BATCHES
+    assert len(told) == 1
+    assert told[0].filename == helpers.__file__
+
+
+@pytest.mark.parametrize("limit", [{"max_epochs": 2}, {"max_epochs": 1, "max_batches": 2 * BATCHES}, {}], ids=str)
+def test_an_unknown_length_that_does_no_harm_is_not_warned_about(limit):
+    model, batches, objective = small_problem()
+    rates_of(steady_adam(model, **limit), lambda: objective(), model, batches, 2, early=False)
+
+
+def test_a_rule_that_has_no_use_for_a_budget_does_not_warn_of_it():
+    model, batches, objective = small_problem()
+    optimizer = Controlled(torch.optim.Adam(model.parameters()), rule="certified")
+    optimizer.budget.max_epochs = 1
+    run_epoch(optimizer, lambda: objective(), model, batches)
 
 
 def test_the_nearest_limit_counts():
@@ -240,6 +253,37 @@ def test_a_long_epoch_is_judged_within_its_budget():
     optimizer = steady_adam(model, max_epochs=2, window=6)
     rates = rates_of(optimizer, Objective(model, MSE, batches), model, batches, 2)
     assert rates == pytest.approx(line(40, begins=20))
+
+
+class Broken(Exception):
+    pass
+
+
+@pytest.mark.parametrize("ending", ["abandoned", "broken", "cut short"])
+def test_the_judged_windows_of_an_epoch_that_was_left_count(ending):
+    """20 batches in windows of 6: after 15 steps 12 were judged, and where the rest is judged, too, all 15."""
+    model = network()
+    batches = split(*table(samples=200), 10)
+    objective = Objective(model, MSE, batches)
+    optimizer = steady_adam(model, max_batches=60, window=6)
+    with contextlib.suppress(Broken), optimizer.epoch(objective) as epoch:
+        for number, (x, y) in enumerate(epoch.batches(batches)):
+            optimizer.zero_grad()
+            loss = MSE(model(x), y)
+            loss.backward()
+            epoch.observe(loss, len(y))
+            optimizer.step()
+            if number == 14:
+                break
+        if ending == "broken":
+            raise Broken
+        epoch.abandon() if ending == "abandoned" else epoch.cut_short()
+    done = 15 if ending == "cut short" else 12
+    rates = rates_of(optimizer, objective, model, batches, 2)
+    assert rates == pytest.approx(line(60, begins=30)[done : done + 40])
+    optimizer.budget.max_batches, optimizer.budget.max_epochs = None, 4  # whose epochs have 20 steps in the mean
+    rates = rates_of(optimizer, lambda: objective(), model, batches, 2, early=False)
+    assert rates == pytest.approx(line(80, begins=40)[40:])
 
 
 def test_a_share_that_is_reported_inside_an_epoch_counts_from_the_next_step_on():

@@ -114,6 +114,7 @@ class Epoch:
         self._state = _State.NEW
         self._batches_given = 0
         self._last_batch: Any = None  # that `batches` gave
+        self._steps_judged = 0  # inside the epoch
         self._reports = Reports()
 
     def __enter__(self) -> Epoch:
@@ -183,8 +184,12 @@ class Epoch:
 
     # What `batches` does, step by step, for a loop that is somebody else's: Lightning's.
 
-    def expect(self, loader: Iterable[Any]) -> None:
+    def expect(self, loader: Iterable[Any], batches: int | None = None) -> None:
         """Before the first batch: how much is to come, which several ranks settle among themselves.
+
+        Args:
+            loader: What the batches come from.
+            batches: How many of its batches the loop takes; None for all.
 
         Raises:
             RuntimeError: If the ranks have different numbers of batches, and nothing that makes up for it.
@@ -192,9 +197,9 @@ class Epoch:
         if self._state is not _State.OPEN:
             return  # the first batch will be refused
         if self._weights is None:
-            self.pace.expect(length_of(loader))
+            self.pace.expect(batches or length_of(loader))
             return
-        coming = self._weights.begin(loader)
+        coming = self._weights.begin(loader, batches)
         self.lookout.expect(coming.batches, coming.samples, is_first=not self._begun.epochs)
         self.pace.expect(coming.batches or None)
 
@@ -230,7 +235,8 @@ class Epoch:
     def abandon(self) -> None:
         """Go back to w^k; the rest of the bracket runs no control and `report` stays None.
 
-        In an epoch that was long enough to be judged on the way, w^k is where it was last judged.
+        In an epoch that was long enough to be judged on the way, w^k is where it was last judged. The steps up to there
+        stand, and count.
         """
         if self._state is not _State.REJECTED:
             _require_open(self._state, "abandon()")
@@ -246,8 +252,6 @@ class Epoch:
         is_judged = self._state is _State.OPEN and self._judge.rule.judges_parts and self.window.counts.total > 0
         if is_judged:
             self.judge_now()
-            control = self._optimizer.control
-            control.update(steps=control.state.steps + self.pace.steps)
         self.abandon()
         return is_judged
 
@@ -268,6 +272,9 @@ class Epoch:
                 control.update(
                     f_current=math.inf if f_current is None else f_current, sample_current=self._judge.sample_current
                 )
+            if self.report is None:  # the parts of it that were judged on the way stand all the same
+                known, judged, self._steps_judged = control.state, self._steps_judged, 0
+                control.update(steps=known.steps + judged, steps_apart=known.steps_apart + judged)
             control.update(factor=self.pace.factor)
             control.end(self._model)
             self._optimizer.epoch_under_way = None
@@ -287,12 +294,7 @@ class Epoch:
         """Of a block that was left before its exit ran to its end, as Ctrl-C may do: as if it had been abandoned."""
         if hasattr(self, "window"):
             self.window.go_back()
-        if self._weights is not None:
-            self._weights.end()
-        self._state = _State.CLOSED
-        self._optimizer.control.update(factor=self.pace.factor)
-        self._optimizer.control.end(self._model)
-        self._optimizer.epoch_under_way = None
+        self.close(failed=True)
 
     def _conclude(self, *, early: bool) -> None:
         if early:
@@ -333,6 +335,7 @@ class Epoch:
     def judge_now(self) -> None:
         """Judge what was done since the last time, and go on from where that leads."""
         self._judge_window()
+        self._steps_judged = self.pace.steps
         del self.window  # before the next one is made: so never more than one copy of the weights is held
         self._judge.let_go()
         self._open_window()

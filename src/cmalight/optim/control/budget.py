@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass
@@ -16,12 +16,14 @@ class Budget:
         reported: Gives the share done, from 0 to 1, of a limit that only the caller knows, such as a time limit.
         epochs_before: Gives how many epochs of the run were done before the one under way, where that is not the
             number since w⁰.
+        steps_of_others: How many of the steps since w⁰ were those of an earlier run.
     """
 
     max_epochs: float | None = None
     max_batches: float | None = None
     reported: Callable[[], float] | None = None
     epochs_before: Callable[[], float] | None = None
+    steps_of_others: float = 0.0
 
     def share(self, *, epochs: int, of_epoch: float, steps: float, reported: float | None = None) -> float | None:
         """What is done of the run.
@@ -40,7 +42,7 @@ class Budget:
             before = epochs if self.epochs_before is None else self.epochs_before()
             shares.append((before + of_epoch) / self.max_epochs)
         if self.max_batches:
-            shares.append(steps / self.max_batches)
+            shares.append((steps - self.steps_of_others) / self.max_batches)
         if self.reported is not None:
             shares.append(float(self.reported()) if reported is None else reported)
         return min(1.0, max(0.0, *shares)) if shares else None
@@ -48,7 +50,7 @@ class Budget:
     def lasting(self) -> Budget:
         """The part of it that can be copied and pickled: plain numbers."""
         reported = self.reported if isinstance(self.reported, Constant) else None
-        return Budget(self.max_epochs, self.max_batches, reported)
+        return replace(self, reported=reported, epochs_before=None)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from cmalight.optim.control.budget import Budget
 from cmalight.optim.control.control import Control
 from cmalight.optim.control.state import ControlState
@@ -48,7 +50,7 @@ class EpochPace:
         self._agreed: float | None = None  # of several ranks: the reported share, as the window began
         self._length: int | None = None
         # In place of the length where nobody says it: epochs are mostly as long as those before.
-        self._usual_length = begun.steps / begun.epochs if begun.epochs else guess
+        self._usual_length = (begun.steps - begun.steps_apart) / begun.epochs if begun.epochs else guess
         self._given = 0
         self._judge_after: int | None = None
         self._is_level = False  # whether the factor is 1 in every step up to the next judgement
@@ -95,9 +97,26 @@ class EpochPace:
     def begins_step(self, given: int) -> None:
         """Sets the step size; `given` batches were given to the loop, this one included."""
         self._given = given
+        if not self.steps:
+            self._warn_of_unknown_length()
         if not self._is_level or self._budget.reported is not None:
             self._set_factor(self.factor_ahead(0))
         self.steps += 1
+
+    def _warn_of_unknown_length(self) -> None:
+        """Where the budget ends with this epoch, and nothing tells one of its steps from another."""
+        budget, epochs = self._budget, self._begun.epochs
+        if self._length or self._usual_length or budget.max_batches or budget.reported is not None:
+            return
+        if budget.share(epochs=epochs, of_epoch=1.0, steps=0) != 1.0 or self._rule.factor(1.0, 0) == 1.0:
+            return
+        warnings.warn(
+            f"The budget of {self._control.name} ends with this epoch, but nobody knows how many batches that has, so "
+            "its step size will not go to zero: give max_batches (with Lightning, max_steps of the Trainer), or take "
+            "the batches of a loader that has a length from epoch.batches(loader)",
+            RuntimeWarning,
+            stacklevel=8,
+        )
 
     def factor_ahead(self, number: int) -> float:
         """For an engine: by what the step size is multiplied in the next step but `number`."""

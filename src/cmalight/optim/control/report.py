@@ -6,16 +6,19 @@ from dataclasses import dataclass, replace
 
 from cmalight.rules.outcome import Outcome
 
+# The first of these that a part had is its epoch's: a report that ends well is not to hide what was undone before.
+_TELLING = (Outcome.DIVERGED, Outcome.REFUSED, Outcome.STAGNATED, Outcome.GROWN, Outcome.KEPT)
+
 
 @dataclass(frozen=True)
 class EpochReport:
     """What an epoch came to; losses are means per sample, regularisation included.
 
     Attributes:
-        outcome: Which exit of the listing it took.
+        outcome: Which exit of the listing it took; of an epoch of several windows, an undone one's where there is any.
         lr: The step size it was run with: the largest of the groups.
         next_lr: The step size of the next epoch.
-        alpha: α of the paper: how far the weights went along d; 0 where they were put back.
+        alpha: α of the paper: how far the weights went along d; 0 where they were put back, in all windows.
         f_tilde: f̃: the mean of the losses that its batches gave, each at the weights of its moment. After an early
             rejection a lower bound of it.
         phi: φ: what the next epoch has to beat.
@@ -60,12 +63,14 @@ class Reports:
         return any(report.outcome.keeps for report, _ in self._parts)
 
     def together(self) -> EpochReport:
-        """The last one's, with the whole epoch's loss, first step size and evaluations."""
+        """The last one's, with the whole epoch's loss and evaluations, its first step size and most telling outcome."""
         last = self._parts[-1][0]
         if len(self._parts) == 1:
             return last
+        outcomes = {report.outcome for report, _ in self._parts}
         return replace(
             last,
+            outcome=next((outcome for outcome in _TELLING if outcome in outcomes), last.outcome),
             lr=self._parts[0][0].lr,
             alpha=next((report.alpha for report, _ in self._parts if report.outcome.keeps), 0.0),
             f_tilde=sum(report.f_tilde * samples for report, samples in self._parts) / self.samples,

@@ -29,7 +29,8 @@ class ControlState:
         height: ζ before a warm-up or the end of a budget makes it smaller.
         factor: By which they did at the last step.
         epochs: How many epochs were concluded.
-        steps: How many steps were taken in them.
+        steps: How many steps were taken in them, and in the judged parts of others.
+        steps_apart: How many of them were in others.
         samples: N, of the longest epoch.
         epochs_still: How many epochs in a row ended at w^k.
         epochs_alike: How many in a row changed neither φ nor ζ.
@@ -49,6 +50,7 @@ class ControlState:
     factor: float = 1.0
     epochs: int = 0
     steps: int = 0
+    steps_apart: int = 0
     samples: float = 0
     epochs_still: int = 0
     epochs_alike: int = 0

@@ -66,10 +66,12 @@ class GradientWeights:
         self._steps = 0
         self._not_full: list[tuple[int, float]] = []  # the number and the length of steps that were not of full length
 
-    def begin(self, loader: Iterable[Any]) -> Beginning:
-        """Learn how much there is to come, on all ranks."""
+    def begin(self, loader: Iterable[Any], limit: int | None = None) -> Beginning:
+        """Learn how much there is to come, on all ranks; `limit` is how many batches are taken, None for all."""
         sizes = sizes_of(loader)
-        rows = self._ranks.gather(length_of(loader) or 0, -1.0 if sizes is None else sum(sizes), _checksum(sizes or ()))
+        sizes = sizes if sizes is None else sizes[:limit]
+        length = limit or length_of(loader) or 0
+        rows = self._ranks.gather(length, -1.0 if sizes is None else sum(sizes), _checksum(sizes or ()))
         batches = int(min(row[0] for row in rows))
         self._refuse_uneven_numbers([int(row[0]) for row in rows])
         if sizes is None or any(row[1] < 0 for row in rows):
