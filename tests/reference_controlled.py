@@ -7,7 +7,20 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from cmalight.rules.tolerant import CAP, EARLY, FIRST, GATE, LEVEL, PART, PATIENCE, REST, RISE_SHARE, RISE_STEPS, START
+from cmalight.rules.tolerant import (
+    CAP,
+    EARLY,
+    FIRST,
+    GATE,
+    LEVEL,
+    PART,
+    PATIENCE,
+    REST,
+    RISE_SHARE,
+    RISE_STEPS,
+    SLACK,
+    START,
+)
 
 
 class Twin:
@@ -101,8 +114,12 @@ class Twin:
         count = sum(len(y) for _, y in chosen) / len(chosen[0][1])
         highest = self.low + self.tolerance * abs(self.scale) * max(1.0, FIRST / max(1.0, count))
         highest = before if self.starting else max(highest, before)
-        if math.isfinite(total) and after <= min(highest, self.f_0):  # line 34
-            self.keep(before, after, self.share(done + length))
+        share, bound = self.share(done + length), self.f_0
+        if self.low > LEVEL * self.f_0 and count > 1.0:
+            late = share is not None and share >= 1.0 - self.decay
+            bound = max(self.f_0, before) if late else self.f_0 + SLACK * abs(self.f_0)
+        if math.isfinite(total) and after <= min(highest, bound):  # line 34
+            self.keep(before, after, share)
             return
         self.model.load_state_dict(weights)
         self.base.load_state_dict(base)

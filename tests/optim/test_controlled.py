@@ -494,3 +494,23 @@ def test_a_usual_step_size_that_is_infinite_is_unknown():
     optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=0.05), usual=math.inf)
     report = run_epoch(optimizer, objective, model, batches)
     assert (report.outcome, report.next_lr / report.lr) == (Outcome.GROWN, pytest.approx(10.0))
+
+
+def test_a_start_on_a_plateau_does_not_shrink_the_step_size_to_nothing():
+    """Whatever moves ends a little above such a start, which is as good as a constant output can be."""
+    torch.manual_seed(0)
+    x = torch.rand(2000, 4)
+    y = (4 * x.sum(1, keepdim=True)).sin()
+    hidden = [layer for _ in range(4) for layer in (torch.nn.Linear(20, 20), torch.nn.Sigmoid())]
+    model = torch.nn.Sequential(torch.nn.Linear(4, 20), torch.nn.Sigmoid(), *hidden, torch.nn.Linear(20, 1))
+    with torch.no_grad():
+        model[-1].weight.mul_(1e-3)
+        model[-1].bias.copy_(y.mean())
+    batches = [(x[i : i + 32], y[i : i + 32]) for i in range(0, 2000, 32)]
+    objective = Objective(model, torch.nn.functional.mse_loss, batches)
+    optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=7e-3, eps=1e-15), max_epochs=20)
+    start = objective()
+    for _ in range(10):
+        run_epoch(optimizer, objective, model, batches)
+        assert objective() <= 1.06 * start
+    assert optimizer.param_groups[0]["height"] >= 3e-3

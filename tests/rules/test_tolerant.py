@@ -126,10 +126,25 @@ def test_line_34_tolerates_more_in_windows_of_few_batches():
     assert judged(0.89, batches=1000.0, before=0.85)[0].outcome is Outcome.REFUSED
 
 
-def test_line_34_keeps_nothing_above_the_start():
-    high = replace(MEMORY, low=0.98)
-    assert judged(1.0, high)[0].outcome is Outcome.KEPT
-    assert judged(math.nextafter(1.0, 2.0), high)[0].outcome is Outcome.REFUSED
+def test_line_34_keeps_nothing_above_the_start_once_something_is_gained():
+    gained = replace(MEMORY, low=tolerant.LEVEL, scale=3.0)
+    assert judged(1.0, gained)[0].outcome is Outcome.KEPT
+    assert judged(math.nextafter(1.0, 2.0), gained)[0].outcome is Outcome.REFUSED
+
+
+def test_line_34_until_then_a_little_above_it_is_kept():
+    """On a plateau from the start everything ends a little above it; refusing that would shrink steps to nothing."""
+    plateau = replace(MEMORY, low=0.98, scale=1.0)
+    assert judged(1.05, plateau)[0].outcome is Outcome.KEPT
+    assert judged(1.06, plateau)[0].outcome is Outcome.REFUSED
+    assert judged(1.05, plateau, batches=1.0)[0].outcome is Outcome.REFUSED  # a gradient of all the data has no noise
+
+
+def test_line_34_while_the_step_size_goes_to_zero_it_may_only_come_down_from_there():
+    plateau = replace(MEMORY, low=0.98, scale=1.0)
+    assert judged(1.03, plateau, before=1.04, share=0.7)[0].outcome is Outcome.KEPT
+    assert judged(1.03, plateau, before=1.02, share=0.7)[0].outcome is Outcome.REFUSED
+    assert judged(1.03, plateau, before=1.02, share=0.3)[0].outcome is Outcome.KEPT
 
 
 @pytest.mark.parametrize("f_tilde", [math.inf, math.nan])

@@ -25,6 +25,9 @@ START = 10.0
 # usual.
 GATE, LEVEL = 0.2, 0.7
 CAP = 20.0
+# Until a point below LEVEL f_0 was found, this share of f_0 above it may be kept: where w⁰ rests on a plateau already,
+# whatever moves ends a little above it.
+SLACK = 0.05
 # Without a budget: after so many windows without a new low it shrinks, rests for some windows, and never falls below
 # usual √(EARLY/B): however long a plateau is, steps that could leave it stay possible.
 PATIENCE, REST, EARLY = 3, 8, 256.0
@@ -133,12 +136,26 @@ class TolerantRule(Rule):
 
     def is_low(self, inner: InnerCycle, known: Known, memory: Remembered, ask: Evaluations, f_after: float) -> bool:
         """Line 34: nothing above w⁰, and at the start nothing above w^k; then nothing above w^k and far above `low`."""
-        if not f_after <= known.f_0:
+        if not f_after <= known.f_0 and not self.is_near(inner, known, memory, ask, f_after):
             return False
         if memory.starting:
             return f_after <= ask.sample_before()
         tolerated = self.settings.tolerance * abs(memory.scale) * max(1.0, FIRST / max(1.0, inner.batches))
         return f_after <= memory.low + tolerated or f_after <= ask.sample_before()
+
+    def is_near(self, inner: InnerCycle, known: Known, memory: Remembered, ask: Evaluations, f_after: float) -> bool:
+        """Line 34, above w⁰: a little, as long as nothing is gained that it could take back; at the end no higher.
+
+        Steps with all the data at once have no noise that could be the reason.
+        """
+        if not (memory.low > LEVEL * known.f_0 and inner.batches > 1.0):
+            return False
+        if self._is_late(inner):
+            return f_after <= ask.sample_before()
+        return f_after <= known.f_0 + SLACK * abs(known.f_0)
+
+    def _is_late(self, inner: InnerCycle) -> bool:
+        return inner.share is not None and inner.share >= 1.0 - self.settings.decay
 
     def undone(self, inner: InnerCycle, known: Known, memory: Remembered) -> tuple[Decision, Remembered]:
         """Lines 39 and 40: back to w^k, in everything."""
@@ -171,7 +188,7 @@ class TolerantRule(Rule):
             least = usual * math.sqrt(EARLY / memory.batches_judged)
             memory = replace(memory, windows_since_low=0, due=max(REST, memory.due))
             return self._moved(inner, memory, min(1.0, max(self.settings.theta, least / inner.zeta)))
-        if memory.due > 0 or (inner.share is not None and inner.share >= 1.0 - self.settings.decay):
+        if memory.due > 0 or self._is_late(inner):
             return self._moved(inner, memory, 1.0)
         if inner.zeta < usual < math.inf and f_after <= ask.sample_before():  # line 36
             return self._moved(inner, memory, min(self.settings.growth, usual / inner.zeta))
