@@ -155,11 +155,16 @@ def python_blocks(document):
     return re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
 
 
-def test_the_readmes_quick_start_runs(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("document", ["README.md", "docs/start/five-minutes.md"])
+def test_the_first_result_runs_and_goes_on_when_it_is_run_again(document, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    exec(python_blocks("README.md")[0], {})
+    script = python_blocks(document)[0]
+    exec(script, {})
     assert "30 epochs done" in capsys.readouterr().out
-    assert (tmp_path / "run.pt").exists()
+    exec(script, {})
+    assert "nothing left to train: 30 epochs done" in capsys.readouterr().out
+    exec(script.replace("max_epochs=30", "max_epochs=31"), {})
+    assert "31 epochs done" in capsys.readouterr().out
 
 
 def test_the_pages_on_choosing_the_loop_and_reports_run_and_know_every_outcome(tmp_path, capsys):
@@ -187,13 +192,6 @@ def test_the_readmes_command_runs(tmp_path):
     )
     assert "accuracy" in run.stdout
     assert (tmp_path / "wine.pt").exists()
-
-
-def test_the_first_result_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    exec(python_blocks("docs/start/five-minutes.md")[0], {})
-    assert "30 epochs done" in capsys.readouterr().out
-    assert (tmp_path / "run.pt").exists()
 
 
 def test_what_assistants_are_shown_runs(capsys):
