@@ -1,4 +1,4 @@
-"""The site: `make docs` builds it, `make docs-serve` shows it. Everything it loads is shipped with it."""
+"""The site: `make docs` builds it, `make docs-serve` shows it. What it loads comes with it."""
 
 import os
 import re
@@ -32,10 +32,8 @@ autodoc_member_order = "bysource"
 napoleon_use_ivar = True
 # Types of other packages, and of ours that nobody is promised, are shown and lead nowhere.
 nitpick_ignore_regex = [
-    (
-        "py:.*",
-        r"(abc|collections|lightning|numpy|os|pandas|pathlib|pytorch_lightning|sklearn|torch|typing)\..*",
-    ),
+    ("py:.*", r"(abc|collections|lightning|numpy|os|pandas|pathlib|pytorch_lightning)\..*"),
+    ("py:.*", r"(sklearn|torch|typing)\..*"),
     ("py:class", r"[A-Z]\w*|(nn|np|npt)\..*"),
     ("py:class", r"cmalight\.\w+\.\w+\..*|cmalight\.(errors|locks|compiled|rules)\..*"),
 ]
@@ -105,9 +103,11 @@ copybutton_prompt_text = "$ "
 copybutton_line_continuation_character = "\\"
 
 
-# w^k, f_S, ζ^{k+1}: an index of one sign or in braces, on a single letter, a sign that is not ASCII, or a bracket.
+# w^k, f_S, ζ^{k+1}: an index of one sign or in braces, on a single letter, a sign that is not
+# ASCII, or a bracket.
 INDEX = re.compile(
-    r"(?:(?<=[^\x00-\x7f)\]])|(?<=(?<![A-Za-z0-9_])[A-Za-z0-9]))([\^_])(\{[^{}]*\}|up|[^\W_])(?![A-Za-z0-9_])"
+    r"(?:(?<=[^\x00-\x7f)\]])|(?<=(?<![A-Za-z0-9_])[A-Za-z0-9]))"
+    r"([\^_])(\{[^{}]*\}|up|[^\W_])(?![A-Za-z0-9_])"
 )
 AS_WRITTEN = (nodes.FixedTextElement, nodes.literal, nodes.raw, addnodes.desc_signature)
 
@@ -133,7 +133,10 @@ def set_indices(app, doctree):
 
 
 def setup(app):
-    """Types in signatures know the module that defines a class, not its public name; pages are named by their files."""
+    """Types in signatures know the module that defines a class, not its public name.
+
+    Docstrings name pages by their files; here they become links.
+    """
     import cmalight.bench
     import cmalight.datasets
     import cmalight.tabular

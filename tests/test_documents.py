@@ -19,6 +19,7 @@ from tests.test_rooms import FLOORS
 from tests.training.common import needs_compiler
 
 ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 CHANGES = (ROOT / "CHANGELOG.md").read_text()
@@ -74,9 +75,11 @@ def test_the_readme_is_short():
 
 def test_lines_of_documents_are_short():
     """Rows of tables, addresses and what a program prints cannot be broken; a combining mark takes no room."""
+    scripts = [path for folder in ("", "pictures", "understand/pictures") for path in (DOCS / folder).glob("*.py")]
+    assert len(scripts) == 3
     assert [
         f"{document.relative_to(ROOT)}:{number}: {len(line)}"
-        for document in DOCUMENTS
+        for document in [*DOCUMENTS, DOCS / "llms.txt", *scripts]
         for number, line in enumerate(document.read_text().splitlines(), 1)
         if sum(not unicodedata.combining(c) for c in line) > 100
         and not re.search(r"^\s*\||^cmalight: error|https?://\S{60}", line)

@@ -1,7 +1,7 @@
 """Draws the README's picture: `python docs/pictures/why.py`.
 
-Its figures are those of two pages, which are read here: the areas of docs/results/today.md, and the ratios of
-docs/studies/control.md.
+Its figures are those of two pages, which are read here: the areas of docs/results/today.md, and
+the ratios of docs/studies/control.md.
 """
 
 import io
@@ -19,7 +19,7 @@ COLOURS = {"auto": OURS, "CMALight": PUBLISHED, "CMA": PUBLISHED, "IG": PUBLISHE
 
 
 def rows(page: str, first: str) -> dict[str, list[str]]:
-    """Of the table whose head begins with `first`: the cells of each row by its name, without marks of Markdown."""
+    """Of the table whose head begins with `first`: the cells of each row, by its name, unmarked."""
     text = (DOCS / page).read_text(encoding="utf-8")
     found = re.search(rf"^\| {re.escape(first)}.*\n\|[-:|]+\|\n((?:\|.*\n)+)", text, re.MULTILINE)
     if found is None:
@@ -47,7 +47,7 @@ def areas() -> dict[str, tuple[float, float]]:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Training loss over the best schedule's: its geometric mean over a group of problems, and the worst."""
+    """Training loss over the best schedule's: geometric mean of a group, and its worst."""
 
     mean: float
     worst: float

@@ -18,6 +18,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 
 ROOT = Path(__file__).parents[2]
 RECIPE = re.search(r"-m (sphinx .*) docs site$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
+TUTORIALS = sorted((ROOT / "examples" / "tutorials").glob("*.py"))
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("site")]  # built once
 
 
@@ -133,9 +134,8 @@ def test_every_verb_and_option_of_the_command_is_in_the_reference(site):
 
 
 def test_the_tutorials_have_been_run_and_are_shown_with_what_they_gave(site):
-    tutorials = sorted((ROOT / "examples" / "tutorials").glob("*.py"))
-    assert len(tutorials) == 6
-    for script in tutorials:
+    assert len(TUTORIALS) == 6
+    for script in TUTORIALS:
         page = (site / "tutorials" / f"{script.stem}.html").read_text()
         assert "sphx-glr-script-out" in page
         assert ("sphx_glr_" + script.stem in page) == ("plt.show()" in script.read_text())
@@ -183,3 +183,7 @@ def test_llms_txt_leads_to_files_of_the_site(site):
     linked = re.findall(r"\]\(([^)\s]+)\)", (site / "llms.txt").read_text())
     assert len(linked) > 20
     assert [address for address in linked if not (site / address).exists()] == []
+    empty = [address for address in linked if len((site / address).read_text()) < 500]
+    assert empty == []  # a page that only includes another has no text of its own
+    tutorials = {f"_sources/tutorials/{script.stem}.rst.txt" for script in TUTORIALS}
+    assert tutorials <= set(linked)

@@ -1,7 +1,8 @@
 """Draws the pictures of docs/understand/pictures.md: `python docs/understand/pictures/draw.py`.
 
-CMALight on a function of two variables, as the mean of four batches, from one start with two step sizes: the small one
-gives an accepted and a searched epoch, the large one begins with epochs that are undone.
+CMALight on a function of two variables, as the mean of four batches, from one start with two step
+sizes: the small one gives an accepted and a searched epoch, the large one begins with epochs that
+are undone.
 """
 
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ class Point(nn.Module):
 
 
 def batch_loss(w, centre):
-    """A valley that runs from lower left to upper right, with its lowest point at the batch's own place."""
+    """A valley from lower left to upper right, with its lowest point at the batch's own place."""
     x, y = w[..., 0] - centre[0], w[..., 1] - centre[1]
     along, across = 0.8 * x + 0.6 * y, -0.6 * x + 0.8 * y
     return 0.25 * along**2 + across**2
@@ -60,7 +61,7 @@ def mean_loss(w):
 
 @dataclass
 class Drawn:
-    """An epoch: its report, the points its steps led through, the losses seen there, and where it was left."""
+    """An epoch: its report, its points, the losses seen there, and where it was left."""
 
     report: EpochReport
     path: np.ndarray
