@@ -68,7 +68,7 @@ html_theme_options = {
     "navbar_align": "left",
     "navigation_with_keys": False,
     "show_nav_level": 2,
-    "show_toc_level": 2,
+    "show_toc_level": 3,
     "secondary_sidebar_items": ["page-toc", "edit-this-page"],
     "footer_start": ["copyright"],
     "footer_end": [],
@@ -132,6 +132,15 @@ def set_indices(app, doctree):
         text.parent.replace(text, pieces)
 
 
+def head_verbs(app, doctree):
+    """On the command's page a verb is headed by all that one types: `cmalight bench run`."""
+    if app.env.docname == "reference/command":
+        for section in doctree.findall(nodes.section):
+            typed = " ".join(section["names"])
+            if typed.startswith("cmalight "):
+                section[0].children = [nodes.Text(typed)]
+
+
 def setup(app):
     """Types in signatures know the module that defines a class, not its public name.
 
@@ -161,6 +170,7 @@ def setup(app):
         lines = details[-1]
         lines[:] = [re.sub(r"docs/([\w/-]+)\.md", r":doc:`/\1`", line) for line in lines]
 
+    app.connect("doctree-read", head_verbs, priority=400)  # before "On this page" is collected
     app.connect("doctree-read", set_indices)
     app.connect("missing-reference", resolve)
     app.connect("autodoc-process-docstring", link_pages)

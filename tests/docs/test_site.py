@@ -12,6 +12,7 @@ import click
 import pytest
 
 from cmalight.cli import command
+from tests.cli.verbs import verbs
 from tests.test_public import MODULES, OTHERS
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -118,19 +119,23 @@ def test_everything_that_a_version_promises_is_in_the_reference(site):
     assert [thing.__qualname__ for thing in OTHERS if thing.__qualname__ not in names] == []
 
 
-def verbs(group, path):
-    for name, one in group.commands.items():
-        yield f"{path} {name}", one
-        if isinstance(one, click.Group):
-            yield from verbs(one, f"{path} {name}")
-
-
 def test_every_verb_and_option_of_the_command_is_in_the_reference(site):
     page = re.sub(r"<[^>]*>", "", (site / "reference" / "command.html").read_text())
-    for path, one in verbs(command, "cmalight"):
-        assert path in page
+    headings = re.findall(r"<h\d>(.*?)<", (site / "reference" / "command.html").read_text())
+    shown = dict(verbs(command))
+    assert len(shown) > 10
+    for path, one in shown.items():
+        assert path in headings
         options = [option.opts[0] for option in one.params if isinstance(option, click.Option)]
         assert [option for option in options if option not in page] == []
+
+
+def test_headings_are_smaller_the_deeper_they_are(site, window):
+    window.goto((site / "reference" / "command.html").as_uri())
+    sizes = [
+        window.evaluate(f"parseFloat(getComputedStyle(document.querySelector('h{n}')).fontSize)") for n in (1, 2, 3, 4)
+    ]
+    assert sizes == sorted(set(sizes), reverse=True)
 
 
 def test_the_tutorials_have_been_run_and_are_shown_with_what_they_gave(site):

@@ -22,8 +22,10 @@ def table_options(function: Function) -> Function:
             help="A category that was not in the training rows: none of the known ones, or an error.",
         ),
         click.option("--drop", multiple=True, metavar="COLUMN", help="Leave this column out."),
-        click.argument("file", type=A_PATH, metavar="FILE"),
-        click.argument("model", type=A_PATH, metavar="MODEL"),
+        click.argument(
+            "file", type=A_PATH, metavar="FILE", help="The rows: csv, xlsx, parquet or npz; - is standard input."
+        ),
+        click.argument("model", type=A_PATH, metavar="MODEL", help="What `cmalight train --save` wrote."),
     ):
         function = option(function)
     return reading_options(function)
