@@ -4,6 +4,7 @@ import os
 import re
 from pathlib import Path
 
+import torch
 from docutils import nodes
 from sphinx import addnodes
 
@@ -43,6 +44,8 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 suppress_warnings = ["misc.highlighting_failure"]  # a console block may show a file in between
 
 # The tutorials are scripts, which are run when the site is built; one that fails ends the build.
+# Their steps are small: on several threads these would wait for each other.
+torch.set_num_threads(1)
 sphinx_gallery_conf = {
     "examples_dirs": ["../examples/tutorials"],
     "gallery_dirs": ["tutorials"],
@@ -59,9 +62,11 @@ sphinx_gallery_conf = {
 html_theme = "pydata_sphinx_theme"
 html_title = "CMALight"
 html_static_path = ["_static"]
+html_favicon = "_static/favicon.svg"
 html_extra_path = ["llms.txt"]
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 html_show_sourcelink = False
 html_theme_options = {
     "header_links_before_dropdown": 8,
@@ -98,6 +103,7 @@ if repository:
         "{{ sources.get(file_name, 'docs/' ~ file_name) }}",
     }
     html_theme_options["use_edit_page_button"] = True
+    html_theme_options["github_url"] = f"https://github.com/{repository}"
 
 copybutton_prompt_text = "$ "
 copybutton_line_continuation_character = "\\"
@@ -130,6 +136,14 @@ def set_indices(app, doctree):
             raised = nodes.superscript if kind == "^" else nodes.subscript
             pieces += [raised("", index.strip("{}")), nodes.Text(after)]
         text.parent.replace(text, pieces)
+
+
+def add_address(_, docname, source):
+    """The page on installing says where the copy of the repository comes from."""
+    before = "From a copy of the repository:\n\n```\n"
+    if docname == "start/install" and repository:
+        lines = f"git clone https://github.com/{repository} && cd {repository.partition('/')[2]}\n"
+        source[0] = source[0].replace(before, before + lines, 1)
 
 
 def head_verbs(app, doctree):
@@ -170,6 +184,7 @@ def setup(app):
         lines = details[-1]
         lines[:] = [re.sub(r"docs/([\w/-]+)\.md", r":doc:`/\1`", line) for line in lines]
 
+    app.connect("source-read", add_address)
     app.connect("doctree-read", head_verbs, priority=400)  # before "On this page" is collected
     app.connect("doctree-read", set_indices)
     app.connect("missing-reference", resolve)

@@ -100,6 +100,12 @@ def test_every_page_can_be_edited_where_it_is_written(site):
     assert not generated & set(edited)
 
 
+def test_the_page_on_installing_says_where_to_clone_from(site):
+    page = re.sub(r"<[^>]*>", "", (site / "start" / "install.html").read_text())
+    assert "git clone https://github.com/owner/name &amp;&amp; cd name" in page
+    assert 'href="https://github.com/owner/name"' in (site / "index.html").read_text()
+
+
 def test_every_page_can_be_searched_and_read_in_the_dark(site):
     page = (site / "guides" / "fit.html").read_text()
     assert "theme-switch-button" in page
@@ -182,6 +188,59 @@ def test_a_dark_page_is_printed_light_and_the_cells_of_a_table_name_their_column
     assert window.evaluate(f"window.dispatchEvent(new Event('afterprint')); {theme}") == "dark"
     cell = window.locator("td", has_text="your schedule").first
     assert cell.get_attribute("data-head") == "take"
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("resume", "guides/checkpoints"),
+        ("cluster", "guides/testbed"),
+        ("add solver", "contribute/contributing"),
+        ("Ctrl-C", "guides/tables"),
+        ("learning rate", "start/choosing"),
+        ("install", "start/install"),
+        ("scheduler", "guides/loop"),
+    ],
+)
+def test_a_search_finds_the_page_among_the_first_five(site, window, words, wanted):
+    window.goto(f"{(site / 'search.html').as_uri()}?q={words.replace(' ', '+')}")
+    window.wait_for_selector("ul.search li a")
+    window.wait_for_function("/finished/.test(document.querySelector('#search-results').textContent)")
+    links = window.eval_on_selector_all("ul.search li > a", "all => all.map((one) => one.href)")
+    found = list(dict.fromkeys(link.partition(site.as_uri() + "/")[2].partition(".html")[0] for link in links))
+    assert wanted in found[:5], found[:8]
+
+
+def test_code_is_whole_and_cells_of_figures_are_one_line_on_a_wide_screen(site, window):
+    window.set_viewport_size({"width": 1400, "height": 900})
+    cut = "[...document.querySelectorAll('.bd-article pre')].filter((e) => e.scrollWidth > e.clientWidth + 1).length"
+    for page in ("guides/loop", "guides/fit", "guides/distributed", "reference/api/optimizers", "start/five-minutes"):
+        window.goto((site / f"{page}.html").as_uri())
+        assert window.evaluate(cut) == 0, page
+    window.goto((site / "results" / "today.html").as_uri())
+    assert window.evaluate("getComputedStyle(document.querySelector('td.text-right')).whiteSpace") == "nowrap"
+
+
+def test_panels_stand_below_each_other_on_a_telephone(site, window):
+    window.goto((site / "understand" / "pictures.html").as_uri())
+    widths = window.eval_on_selector_all(
+        ".panels img.only-dark", "all => all.map((one) => one.getBoundingClientRect().width)"
+    )
+    assert len(widths) == 4
+    assert min(widths) > 300
+
+
+def test_the_page_has_an_icon_and_its_buttons_have_names(site, window):
+    window.goto((site / "start" / "five-minutes.html").as_uri())
+    assert (site / "_static" / "favicon.svg").exists()
+    assert "favicon.svg" in window.locator("link[rel=icon]").get_attribute("href")
+    window.wait_for_selector(".copybtn[aria-label]", state="attached")
+
+
+def test_the_first_page_has_code_and_the_picture(site):
+    page = (site / "index.html").read_text()
+    assert "highlight-python" in page
+    assert "_images/why.svg" in page
 
 
 def test_llms_txt_leads_to_files_of_the_site(site):
