@@ -98,6 +98,12 @@ def test_links_from_the_repositorys_front_lead_somewhere(document):
             assert anchor[1:] in slugs, f"{document.name} points to {target}{anchor}"
 
 
+def test_pages_name_extras_in_the_form_of_the_page_on_installing():
+    """`pip install ".[cli]"`: the package is on no index that the pages know of."""
+    others = [page for page in DOCUMENTS if page.name != "install.md"]  # which explains the form of the messages
+    assert [page.name for page in others if 'pip install "cmalight[' in page.read_text()] == []
+
+
 def test_every_module_that_a_page_names_is_there():
     """By its path in the package, or the end of it."""
     rooms = "|".join({room.partition(".")[0] for floor in FLOORS for room in floor})
