@@ -58,7 +58,10 @@ def predict(
         model, file, drop=drop, keep=keep, reading=reading, unknown=unknown, out=out, probabilities=probabilities
     )
     if out is None:
-        click.echo(predictions.to_csv(probabilities=probabilities), nl=False)
+        try:
+            click.echo(predictions.to_csv(probabilities=probabilities), nl=False)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, "standard output") from error
     else:
         click.echo(f"{len(predictions.values)} predictions written to {out}")
     for line in predictions.scores.lines("these rows") if predictions.scores else ():
