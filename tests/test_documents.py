@@ -73,6 +73,15 @@ def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
 
+def test_every_measurement_has_a_date():
+    speed = (DOCS / "results" / "speed.md").read_text()
+    headings = re.findall(r"^## (.*)\n\n(.*)$", speed, re.MULTILINE)
+    assert len(headings) > 10
+    assert [heading for heading, line in headings if not re.match(r"\*\d+ \w+ \d{4}", line)] == []
+    for study in DOCS.glob("studies/*.md"):
+        assert study.name == "index.md" or re.search(r"^Date: \d+ \w+ \d{4}", study.read_text(), re.MULTILINE)
+
+
 def test_lines_of_documents_are_short():
     """Rows of tables, addresses and what a program prints cannot be broken; a combining mark takes no room."""
     scripts = [path for folder in ("", "pictures", "understand/pictures") for path in (DOCS / folder).glob("*.py")]
