@@ -96,7 +96,7 @@ class CMALightRegressor(RegressorMixin, NetworkEstimator):  # type: ignore[misc]
             One value per row, or one row of them where there were several targets.
 
         Raises:
-            NotFittedError: of scikit-learn, before `fit`.
+            sklearn.exceptions.NotFittedError: before `fit`.
             ValueError: the rows have another number of features, or values that are missing or not finite.
         """
         outputs = self._outputs(X)
@@ -195,7 +195,7 @@ class CMALightClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[mis
             One label per row.
 
         Raises:
-            NotFittedError: of scikit-learn, before `fit`.
+            sklearn.exceptions.NotFittedError: before `fit`.
             ValueError: the rows have another number of features, or values that are missing or not finite.
         """
         chosen = self._outputs(X).argmax(axis=1)
@@ -211,7 +211,7 @@ class CMALightClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[mis
             One row per row, one column per class in the order of `classes_`.
 
         Raises:
-            NotFittedError: of scikit-learn, before `fit`.
+            sklearn.exceptions.NotFittedError: before `fit`.
             ValueError: the rows have another number of features, or values that are missing or not finite.
         """
         return torch.softmax(torch.as_tensor(self._outputs(X)), dim=1).numpy()
@@ -226,7 +226,7 @@ class CMALightClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[mis
             One row per row, one column per class in the order of `classes_`.
 
         Raises:
-            NotFittedError: of scikit-learn, before `fit`.
+            sklearn.exceptions.NotFittedError: before `fit`.
             ValueError: the rows have another number of features, or values that are missing or not finite.
         """
         return torch.log_softmax(torch.as_tensor(self._outputs(X)), dim=1).numpy()
