@@ -286,7 +286,19 @@ main()
 def test_the_version_is_the_same_everywhere():
     assert f"version: {cmalight.__version__}\n" in (ROOT / "CITATION.cff").read_text()
     assert f"version = {{{cmalight.__version__}}}" in (ROOT / "docs" / "results" / "citing.md").read_text()
-    assert re.search(rf"^## {re.escape(cmalight.__version__)} - \d{{4}}-\d\d-\d\d$", CHANGES, re.MULTILINE)
+    assert re.search(rf"^## \[{re.escape(cmalight.__version__)}\] - \d{{4}}-\d\d-\d\d$", CHANGES, re.MULTILINE)
+
+
+def test_the_changelog_keeps_its_form():
+    """Keep a Changelog: versions in brackets, the kinds of change in its order, each once and as one list."""
+    first, *versions = re.split(r"^## ", CHANGES, flags=re.MULTILINE)[1:]
+    assert first.startswith("[Unreleased]\n")
+    kinds = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
+    for version in (first, *versions):
+        found = re.findall(r"^### (.*)$", version, re.MULTILINE)
+        assert found == [kind for kind in kinds if kind in found]
+        lists = re.split(r"^### .*$", version, flags=re.MULTILINE)[1:]
+        assert [one for one in lists if "\n\n" in one.strip()] == []
 
 
 def test_the_core_imports_torch_alone():
