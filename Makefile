@@ -49,12 +49,13 @@ dist: $(VENV)/ready
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/twine check --strict dist/*
 
-# The tag of the version in src/cmalight/__init__.py, which the changelog must have closed. Pushing it publishes.
-release: dist
-	@git diff --quiet HEAD || { echo "commit first"; exit 1; }
-	@version=$$($(BIN)/python -c 'import cmalight; print(cmalight.__version__)'); \
-	grep -q "^## \[\?$$version\]\?" CHANGELOG.md || { echo "CHANGELOG.md has no section for $$version"; exit 1; }; \
-	git tag --annotate "v$$version" --message "CMALight $$version" && echo "tagged v$$version: git push origin v$$version publishes it"
+# The tag of the version in src/cmalight/__init__.py. The tree, the changelog and the citation are looked at first, then
+# what is published is built and checked, then it is tagged. Pushing the tag publishes.
+release: $(VENV)/ready
+	@$(BIN)/python tools/release.py
+	$(MAKE) dist
+	@version=$$($(BIN)/python tools/release.py) && git tag --annotate "v$$version" --message "CMALight $$version" \
+	&& echo "tagged v$$version: git push origin v$$version publishes it"
 
 bench: $(VENV)/ready
 	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done

@@ -1,9 +1,10 @@
-"""The site: `make docs` builds it, `make docs-serve` shows it. Everything it loads is shipped with it."""
+"""The site: `make docs` builds it, `make docs-serve` shows it. What it loads comes with it."""
 
 import os
 import re
 from pathlib import Path
 
+import torch
 from docutils import nodes
 from sphinx import addnodes
 
@@ -32,10 +33,8 @@ autodoc_member_order = "bysource"
 napoleon_use_ivar = True
 # Types of other packages, and of ours that nobody is promised, are shown and lead nowhere.
 nitpick_ignore_regex = [
-    (
-        "py:.*",
-        r"(abc|collections|lightning|numpy|os|pandas|pathlib|pytorch_lightning|sklearn|torch|typing)\..*",
-    ),
+    ("py:.*", r"(abc|collections|lightning|numpy|os|pandas|pathlib|pytorch_lightning)\..*"),
+    ("py:.*", r"(sklearn|torch|typing)\..*"),
     ("py:class", r"[A-Z]\w*|(nn|np|npt)\..*"),
     ("py:class", r"cmalight\.\w+\.\w+\..*|cmalight\.(errors|locks|compiled|rules)\..*"),
 ]
@@ -45,6 +44,8 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 suppress_warnings = ["misc.highlighting_failure"]  # a console block may show a file in between
 
 # The tutorials are scripts, which are run when the site is built; one that fails ends the build.
+# Their steps are small: on several threads these would wait for each other.
+torch.set_num_threads(1)
 sphinx_gallery_conf = {
     "examples_dirs": ["../examples/tutorials"],
     "gallery_dirs": ["tutorials"],
@@ -61,16 +62,18 @@ sphinx_gallery_conf = {
 html_theme = "pydata_sphinx_theme"
 html_title = "CMALight"
 html_static_path = ["_static"]
+html_favicon = "_static/favicon.svg"
 html_extra_path = ["llms.txt"]
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 html_show_sourcelink = False
 html_theme_options = {
     "header_links_before_dropdown": 8,
     "navbar_align": "left",
     "navigation_with_keys": False,
     "show_nav_level": 2,
-    "show_toc_level": 2,
+    "show_toc_level": 3,
     "secondary_sidebar_items": ["page-toc", "edit-this-page"],
     "footer_start": ["copyright"],
     "footer_end": [],
@@ -100,14 +103,17 @@ if repository:
         "{{ sources.get(file_name, 'docs/' ~ file_name) }}",
     }
     html_theme_options["use_edit_page_button"] = True
+    html_theme_options["github_url"] = f"https://github.com/{repository}"
 
 copybutton_prompt_text = "$ "
 copybutton_line_continuation_character = "\\"
 
 
-# w^k, f_S, ζ^{k+1}: an index of one sign or in braces, on a single letter, a sign that is not ASCII, or a bracket.
+# w^k, f_S, ζ^{k+1}: an index of one sign or in braces, on a single letter, a sign that is not
+# ASCII, or a bracket.
 INDEX = re.compile(
-    r"(?:(?<=[^\x00-\x7f)\]])|(?<=(?<![A-Za-z0-9_])[A-Za-z0-9]))([\^_])(\{[^{}]*\}|up|[^\W_])(?![A-Za-z0-9_])"
+    r"(?:(?<=[^\x00-\x7f)\]])|(?<=(?<![A-Za-z0-9_])[A-Za-z0-9]))"
+    r"([\^_])(\{[^{}]*\}|up|[^\W_])(?![A-Za-z0-9_])"
 )
 AS_WRITTEN = (nodes.FixedTextElement, nodes.literal, nodes.raw, addnodes.desc_signature)
 
@@ -132,8 +138,28 @@ def set_indices(app, doctree):
         text.parent.replace(text, pieces)
 
 
+def add_address(_, docname, source):
+    """The page on installing says where the copy of the repository comes from."""
+    before = "From a copy of the repository:\n\n```\n"
+    if docname == "start/install" and repository:
+        lines = f"git clone https://github.com/{repository} && cd {repository.partition('/')[2]}\n"
+        source[0] = source[0].replace(before, before + lines, 1)
+
+
+def head_verbs(app, doctree):
+    """On the command's page a verb is headed by all that one types: `cmalight bench run`."""
+    if app.env.docname == "reference/command":
+        for section in doctree.findall(nodes.section):
+            typed = " ".join(section["names"])
+            if typed.startswith("cmalight "):
+                section[0].children = [nodes.Text(typed)]
+
+
 def setup(app):
-    """Types in signatures know the module that defines a class, not its public name; pages are named by their files."""
+    """Types in signatures know the module that defines a class, not its public name.
+
+    Docstrings name pages by their files; here they become links.
+    """
     import cmalight.bench
     import cmalight.datasets
     import cmalight.tabular
@@ -158,6 +184,8 @@ def setup(app):
         lines = details[-1]
         lines[:] = [re.sub(r"docs/([\w/-]+)\.md", r":doc:`/\1`", line) for line in lines]
 
+    app.connect("source-read", add_address)
+    app.connect("doctree-read", head_verbs, priority=400)  # before "On this page" is collected
     app.connect("doctree-read", set_indices)
     app.connect("missing-reference", resolve)
     app.connect("autodoc-process-docstring", link_pages)

@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from cmalight import CMALight, Objective
+from cmalight import Controlled, Objective
 from cmalight.datasets.generated import teacher_network
 
 
@@ -20,7 +20,7 @@ def main() -> None:
     loader = DataLoader(TensorDataset(*teacher_network(2048, 8, noise=0.05)), batch_size=32, shuffle=True)
     model = nn.Sequential(nn.Linear(8, 20), nn.Sigmoid(), nn.Linear(20, 1))
     loss_fn = nn.MSELoss()
-    optimizer = CMALight(model.parameters(), lr=0.5)
+    optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=7e-3, eps=1e-15), max_epochs=10)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     objective = Objective(model, loss_fn, loader)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from cmalight import CMALight, Objective
+from cmalight import Controlled, Objective
 from cmalight.models import resnet
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -36,7 +36,7 @@ def main() -> None:
     torch.manual_seed(0)
     loader = DataLoader(TensorDataset(*pictures()), batch_size=16, shuffle=True)
     model = resnet(18, classes=4).to(DEVICE)
-    optimizer = CMALight(model.parameters(), lr=0.05)
+    optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=7e-3, eps=1e-15), max_epochs=4)
     objective = Objective(model, None, loader, forward=forward)
     scaler = torch.amp.GradScaler(DEVICE, enabled=DTYPE is torch.float16)
     for number in range(4):

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from cmalight import CMALight, Objective
+from cmalight import Controlled, Objective
 
 
 def save(path: Path, **content: object) -> None:
@@ -43,7 +43,7 @@ def main() -> None:
     model = DistributedDataParallel(nn.Sequential(nn.Linear(10, 40), nn.Tanh(), nn.Linear(40, 1)))
     loss_fn = nn.MSELoss()
 
-    optimizer = CMALight(model.parameters(), lr=1.0)
+    optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=7e-3, eps=1e-15), max_epochs=arguments.epochs)
     objective = Objective(model, loss_fn, loader)
     first = 0
     if arguments.checkpoint.exists():

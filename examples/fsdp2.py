@@ -12,7 +12,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from cmalight import CMALight, Objective
+from cmalight import Controlled, Objective
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
     fully_shard(model)
     loss_fn = nn.MSELoss()
 
-    optimizer = CMALight(model.parameters(), lr=1.0)
+    optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=7e-3, eps=1e-15), max_epochs=10)
     objective = Objective(model, loss_fn, loader)
     for number in range(10):
         sampler.set_epoch(number)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import torch
 from lightning.pytorch import LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from cmalight import CMALight
+from cmalight import Controlled
 from cmalight.datasets.generated import teacher_network
 from cmalight.integrations.lightning import WatchdogCallback
 
@@ -28,8 +29,8 @@ class Regression(LightningModule):
     def validation_step(self, batch: tuple[Tensor, Tensor]) -> None:
         self.log("val_loss", self.loss(self.net(batch[0]), batch[1]))
 
-    def configure_optimizers(self) -> CMALight:
-        return CMALight(self.parameters(), lr=0.5)
+    def configure_optimizers(self) -> Controlled:
+        return Controlled(torch.optim.Adam(self.parameters(), lr=7e-3, eps=1e-15))  # the Trainer says how long it is
 
 
 class PrintReports(WatchdogCallback):

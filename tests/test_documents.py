@@ -1,6 +1,5 @@
 """The documents describe what is there now."""
 
-import copy
 import re
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import cmalight
 from cmalight.rules import tolerant
@@ -19,6 +19,7 @@ from tests.test_rooms import FLOORS
 from tests.training.common import needs_compiler
 
 ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 CHANGES = (ROOT / "CHANGELOG.md").read_text()
@@ -72,11 +73,22 @@ def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
 
+def test_every_measurement_has_a_date():
+    speed = (DOCS / "results" / "speed.md").read_text()
+    headings = re.findall(r"^## (.*)\n\n(.*)$", speed, re.MULTILINE)
+    assert len(headings) > 10
+    assert [heading for heading, line in headings if not re.match(r"\*\d+ \w+ \d{4}", line)] == []
+    for study in DOCS.glob("studies/*.md"):
+        assert study.name == "index.md" or re.search(r"^Date: \d+ \w+ \d{4}", study.read_text(), re.MULTILINE)
+
+
 def test_lines_of_documents_are_short():
     """Rows of tables, addresses and what a program prints cannot be broken; a combining mark takes no room."""
+    scripts = [path for folder in ("", "pictures", "understand/pictures") for path in (DOCS / folder).glob("*.py")]
+    assert len(scripts) == 3
     assert [
         f"{document.relative_to(ROOT)}:{number}: {len(line)}"
-        for document in DOCUMENTS
+        for document in [*DOCUMENTS, DOCS / "llms.txt", *scripts]
         for number, line in enumerate(document.read_text().splitlines(), 1)
         if sum(not unicodedata.combining(c) for c in line) > 100
         and not re.search(r"^\s*\||^cmalight: error|https?://\S{60}", line)
@@ -93,6 +105,12 @@ def test_links_from_the_repositorys_front_lead_somewhere(document):
             headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
             slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
             assert anchor[1:] in slugs, f"{document.name} points to {target}{anchor}"
+
+
+def test_pages_name_extras_in_the_form_of_the_page_on_installing():
+    """`pip install ".[cli]"`: the package is on no index that the pages know of."""
+    others = [page for page in DOCUMENTS if page.name != "install.md"]  # which explains the form of the messages
+    assert [page.name for page in others if 'pip install "cmalight[' in page.read_text()] == []
 
 
 def test_every_module_that_a_page_names_is_there():
@@ -138,7 +156,11 @@ def test_the_pictures_show_what_the_page_says(monkeypatch):
     outcomes = [one.report.outcome.name for one in (small[0], undone, after, small[4])]
     assert outcomes == ["ACCEPTED", "SEARCH_FAILED_REJECTED", "ACCEPTED", "SEARCH_SUCCEEDED"]
     page = " ".join((ROOT / "docs" / "understand" / "pictures.md").read_text().split())
+    claims = (ROOT / "docs" / "results" / "paper.md").read_text()
+    rate = re.search(r"acceptance rate of the tentative point.*?\| ([\d.]+ \[[\d., ]+\]) against", claims)[1]
+    assert rate.startswith("0.25 ")  # what the page calls a quarter
     for said in (
+        f"a quarter of CMALight's epochs ({rate})",
         f"f̃ = {small[0].report.f_tilde:.2f}, where f(w⁰) was {draw.mean_loss(small[0].path[0]):.2f}",
         f"f̃ is {undone.report.f_tilde:.2f}, and at w̃ the loss is {draw.mean_loss(undone.path[-1]):.0f}",
         f"The next epoch, at {after.report.lr:g}, is accepted",
@@ -155,14 +177,19 @@ def python_blocks(document):
     return re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
 
 
-def test_the_readmes_quick_start_runs(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("document", ["README.md", "docs/start/five-minutes.md"])
+def test_the_first_result_runs_and_goes_on_when_it_is_run_again(document, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    exec(python_blocks("README.md")[0], {})
+    script = python_blocks(document)[0]
+    exec(script, {})
     assert "30 epochs done" in capsys.readouterr().out
-    assert (tmp_path / "run.pt").exists()
+    exec(script, {})
+    assert "nothing left to train: 30 epochs done" in capsys.readouterr().out
+    exec(script.replace("max_epochs=30", "max_epochs=31"), {})
+    assert "31 epochs done" in capsys.readouterr().out
 
 
-def test_the_pages_on_choosing_the_loop_and_reports_run_and_know_every_outcome(tmp_path, capsys):
+def test_the_pages_on_choosing_the_loop_and_reports_run_and_know_every_outcome(capsys):
     x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
     y = x.sum(1, keepdim=True).sin()
     loader = list(zip(x.split(20), y.split(20), strict=True))
@@ -171,13 +198,40 @@ def test_the_pages_on_choosing_the_loop_and_reports_run_and_know_every_outcome(t
     exec(brief.replace("time_limit=60", "max_epochs=2, progress=False"), dict(names))
     exec(python_blocks("docs/guides/loop.md")[0], names)
     assert "kept (line 34)" in capsys.readouterr().out
-    before = copy.deepcopy((names["model"].state_dict(), names["optimizer"].state_dict()))
-    exec(python_blocks("docs/guides/checkpoints.md")[0], {**names, "path": tmp_path / "run.pt"})
-    assert str((names["model"].state_dict(), names["optimizer"].state_dict())) == str(before)
     rows = re.findall(r"^\| (`[^|]*) \|", (ROOT / "docs" / "guides" / "reading.md").read_text(), re.MULTILINE)
     described = {name for row in rows for name in re.findall(r"`(\w+?)(?:_\.\.\.)?`", row)}
     named = {outcome.name.lower() for outcome in cmalight.Outcome}
     assert not [name for name in named if name not in described and name.split("_")[0] not in described]
+
+
+def run_with_checkpoints(path, epochs, limit):
+    """The loop of the page on checkpoints, made anew as after a crash: the weights it ends with."""
+    torch.manual_seed(0)
+    x = torch.rand(60, 3)
+    loader = DataLoader(TensorDataset(x, x.sum(1, keepdim=True).sin()), batch_size=10, shuffle=True)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.1), nn.Linear(4, 1))
+    optimizer = cmalight.Controlled(torch.optim.Adam(model.parameters(), lr=7e-3), max_epochs=limit)
+    names = {"torch": torch, "model": model, "optimizer": optimizer, "path": path, "epochs": epochs}
+    objective = cmalight.Objective(model, nn.MSELoss(), loader)
+
+    def train_one_epoch():
+        with optimizer.epoch(objective) as epoch:
+            for inputs, target in epoch.batches(loader):
+                optimizer.zero_grad()
+                loss = nn.functional.mse_loss(model(inputs), target)
+                loss.backward()
+                epoch.observe(loss, len(target))
+                optimizer.step()
+
+    exec(python_blocks("docs/guides/checkpoints.md")[0], {**names, "train_one_epoch": train_one_epoch})
+    return nn.utils.parameters_to_vector(model.parameters())
+
+
+def test_the_loop_with_checkpoints_goes_on_bit_for_bit(tmp_path):
+    whole = run_with_checkpoints(tmp_path / "whole.pt", 6, limit=6)
+    stopped = run_with_checkpoints(tmp_path / "run.pt", 3, limit=6)
+    assert not torch.equal(stopped, whole)
+    assert torch.equal(run_with_checkpoints(tmp_path / "run.pt", 6, limit=6), whole)
 
 
 def test_the_readmes_command_runs(tmp_path):
@@ -187,13 +241,6 @@ def test_the_readmes_command_runs(tmp_path):
     )
     assert "accuracy" in run.stdout
     assert (tmp_path / "wine.pt").exists()
-
-
-def test_the_first_result_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    exec(python_blocks("docs/start/five-minutes.md")[0], {})
-    assert "30 epochs done" in capsys.readouterr().out
-    assert (tmp_path / "run.pt").exists()
 
 
 def test_what_assistants_are_shown_runs(capsys):
@@ -239,7 +286,19 @@ main()
 def test_the_version_is_the_same_everywhere():
     assert f"version: {cmalight.__version__}\n" in (ROOT / "CITATION.cff").read_text()
     assert f"version = {{{cmalight.__version__}}}" in (ROOT / "docs" / "results" / "citing.md").read_text()
-    assert re.search(rf"^## {re.escape(cmalight.__version__)} - \d{{4}}-\d\d-\d\d$", CHANGES, re.MULTILINE)
+    assert re.search(rf"^## \[{re.escape(cmalight.__version__)}\] - \d{{4}}-\d\d-\d\d$", CHANGES, re.MULTILINE)
+
+
+def test_the_changelog_keeps_its_form():
+    """Keep a Changelog: versions in brackets, the kinds of change in its order, each once and as one list."""
+    first, *versions = re.split(r"^## ", CHANGES, flags=re.MULTILINE)[1:]
+    assert first.startswith("[Unreleased]\n")
+    kinds = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
+    for version in (first, *versions):
+        found = re.findall(r"^### (.*)$", version, re.MULTILINE)
+        assert found == [kind for kind in kinds if kind in found]
+        lists = re.split(r"^### .*$", version, flags=re.MULTILINE)[1:]
+        assert [one for one in lists if "\n\n" in one.strip()] == []
 
 
 def test_the_core_imports_torch_alone():

@@ -40,7 +40,7 @@ def losses_fall(printed, _folder):
     losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)  to beat", printed)]
     assert len(losses) == 10
     assert losses[-1] < 0.1 < losses[0]
-    assert "line 7" in printed
+    assert "line 34" in printed
 
 
 def amp_resnet(printed, _folder):

@@ -1,6 +1,7 @@
 """What is built, what is in it, and that it works where nothing but torch is installed."""
 
 import importlib.metadata
+import importlib.util
 import os
 import re
 import subprocess
@@ -166,6 +167,31 @@ def test_what_is_missing_is_named(empty_environment, statement, extra):
     done = call(empty_environment, "-c", statement, check=False)
     assert done.returncode == 1
     assert f'pip install "cmalight[{extra}]"' in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("repository", ["", "owner/name"])
+def test_no_link_of_the_published_page_leads_to_a_file_that_is_not_there(repository):
+    pytest.importorskip("hatchling")
+    spec = importlib.util.spec_from_file_location("published_metadata", ROOT / "tools" / "metadata.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    page = module.readable_anywhere((ROOT / "README.md").read_text(), repository, "1.2.3")
+    targets = re.findall(r"\]\(([^)\s]+)\)", page)
+    assert targets
+    assert [target for target in targets if not target.startswith("https://")] == []
+    ours = [re.split(r"/v1\.2\.3/", target)[1] for target in targets if "owner/name" in target]
+    assert [path for path in ours if not (ROOT / path.partition("#")[0]).exists()] == []
+    assert bool(ours) == bool(module.addresses(repository, "1.2.3")) == bool(repository)
+    assert ("why.svg" in page) == bool(repository)
+
+
+@pytest.mark.slow
+def test_the_metadata_says_what_it_is_and_where_it_was_tried(built):
+    with zipfile.ZipFile(built[1]) as wheel:
+        metadata = wheel.read(next(n for n in wheel.namelist() if n.endswith("METADATA"))).decode()
+    assert "Classifier: Operating System :: POSIX :: Linux\n" in metadata
+    assert "# CMALight" in metadata
+    assert "](docs/" not in metadata
 
 
 @pytest.mark.slow

@@ -10,6 +10,11 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 });
 
+// The buttons that copy are named for those who do not see them.
+window.addEventListener("load", () => {
+  for (const button of document.querySelectorAll(".copybtn")) button.setAttribute("aria-label", "Copy this code");
+});
+
 // Paper is light.
 let screenTheme;
 window.addEventListener("beforeprint", () => {

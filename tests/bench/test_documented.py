@@ -53,11 +53,3 @@ def test_the_python_example_runs(tmp_path, monkeypatch):
     columns = [*results.runs, *results.epochs]
     assert [name for name in columns if f"`{name}`" not in FRAMES and not name.startswith("version_")] == []
     exec(re.search(r"```python\n(.*?)```", FRAMES, re.DOTALL)[1], {})
-
-
-def test_the_example_solver_is_one():
-    import torch
-
-    names = {}
-    exec(next(block for block in blocks("python") if "heavy_ball" in block), names)
-    assert names["heavy_ball"]([torch.nn.Parameter(torch.zeros(1))]).defaults["momentum"] == 0.95

@@ -4,6 +4,9 @@ import hashlib
 import io
 import math
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas
@@ -30,7 +33,7 @@ EVERYTHING = [
     ("options", "complaint"),
     [
         (["--target", "prize"], "did you mean 'price'?"),
-        ([], "name the target, one of age, city, size, price"),
+        ([], "name it (--target), one of age, city, size, price"),
         (["--target", "price", "--drop", "agee"], "did you mean 'age'?"),
         (["--target", "price", "--drop", "price"], "choose one"),
         (["--target", "price", "--categorical", "cty"], "did you mean 'city'?"),
@@ -248,3 +251,25 @@ def test_a_model_file_cannot_run_code(cmalight, houses, write):
         write({"format": "cmalight-model", "version": 1, "sha256": Harm()}, file)
     cmalight.refused("predict", "evil.pt", houses)
     assert not (cmalight.folder / "harm.txt").exists()
+
+
+def test_messages_name_options_as_they_are_typed(cmalight):
+    (cmalight.folder / "t.csv").write_text("weight (missing),price\n1,2\n,3\n" + "4,5\n" * 20)
+    message = cmalight.refused("train", "t.csv", "--target", "price")
+    assert "'weight (missing)'" in message
+    assert "(--impute median)" in message
+
+
+def test_a_full_disk_behind_standard_output_is_named(cmalight, houses):
+    cmalight("train", houses, "--target", "price", "--save", "m.pt", "--max-epochs", 1)
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "cmalight", "predict", "m.pt", str(houses)],
+            cwd=cmalight.folder,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=300,
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("cmalight: error: standard output: No space left on device; the disk is full")

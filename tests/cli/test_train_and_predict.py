@@ -230,12 +230,12 @@ def test_columns_that_are_not_what_they_seem_are_recognised_said_and_predicted_w
     frame.to_csv(cmalight.folder / "t.csv", index=False)
     result = cmalight("train", "t.csv", "--target", "price", "--max-epochs", 2, "--save", "model.pt")
     for line in (
-        "column 'customer_id': left out, an id: a different whole number in every row (as_is takes it as it is)",
-        "column 'when': dates such as 2023-11-05, taken as year, month, day, weekday (as_is takes them as text)",
-        "column 'share': amounts such as 0.5%, taken as numbers (as_is takes them as text)",
+        "column 'customer_id': left out, an id: a different whole number in every row (--as-is takes it as it is)",
+        "column 'when': dates such as 2023-11-05, taken as year, month, day, weekday (--as-is takes them as text)",
+        "column 'share': amounts such as 0.5%, taken as numbers (--as-is takes them as text)",
         "column 'zip': codes with leading zeros such as 0150, taken as categories",
-        "column 'note': left out, 60 different texts in 60 rows (as_is takes it as it is)",
-        "column 'price': amounts such as $100.25, taken as numbers (as_is takes them as text)",
+        "column 'note': left out, 60 different texts in 60 rows (--as-is takes it as it is)",
+        "column 'price': amounts such as $100.25, taken as numbers (--as-is takes them as text)",
         "features: 5 numeric, 1 categorical, which make 8 inputs",
     ):
         assert line in result.stdout.splitlines()

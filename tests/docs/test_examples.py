@@ -1,12 +1,13 @@
 """The examples in the docstrings run as they stand, and give what they show."""
 
 import doctest
+import inspect
 import warnings
 
 import pytest
 
 import cmalight
-from cmalight import bench, datasets
+from cmalight import bench, datasets, tabular
 from cmalight.integrations.lightning import WatchdogCallback
 
 # One after the other in one folder where the second reads what the first wrote.
@@ -19,10 +20,24 @@ EXAMPLES = {
     "CMALightRegressor": [cmalight.CMALightRegressor],
     "CMALightClassifier": [cmalight.CMALightClassifier],
     "WatchdogCallback": [WatchdogCallback],
+    "train_on_table": [tabular.train_on_table],
     "load_dataset": [datasets.load_dataset],
     "register": [datasets.register],
     "bench": [bench.run, bench.load],
 }
+
+
+METHODS = [
+    one
+    for estimator in (cmalight.CMALightRegressor, cmalight.CMALightClassifier)
+    for name, one in vars(estimator).items()
+    if inspect.isfunction(one) and not name.startswith("_")
+]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.__qualname__)
+def test_a_method_of_an_estimator_says_what_it_raises(method):
+    assert "Raises:" in method.__doc__
 
 
 @pytest.mark.parametrize(

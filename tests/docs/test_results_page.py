@@ -61,6 +61,17 @@ def test_the_readmes_picture_shows_the_figures_of_the_pages():
     assert same, "run python docs/pictures/why.py, and read its caption in the README"
 
 
+def test_the_readme_names_the_worst_case_of_every_group_beside_its_mean():
+    why = script(ROOT / "docs" / "pictures" / "why.py")
+    said = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    _, _, unseen, few, models = (ours for _, ours, _ in why.ratios())
+    assert f"it was {unseen.mean:.2f}, worst {unseen.worst:g}" in said
+    assert f"{few.mean:.2f}, worst {few.worst:g}, where one schedule had" in said
+    assert f"{models.mean:.2f} times that of the best of four AdamW cosines" in said
+    assert "τ = 0.01" in said
+    assert "tuned on four of the five small data sets" in said
+
+
 @pytest.mark.slow
 def test_every_figure_is_drawn_from_the_published_runs(make, results):
     drawn = make.drawn(make.claims.parts(results))

@@ -12,12 +12,14 @@ import click
 import pytest
 
 from cmalight.cli import command
+from tests.cli.verbs import verbs
 from tests.test_public import MODULES, OTHERS
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 ROOT = Path(__file__).parents[2]
 RECIPE = re.search(r"-m (sphinx .*) docs site$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
+TUTORIALS = sorted((ROOT / "examples" / "tutorials").glob("*.py"))
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("site")]  # built once
 
 
@@ -98,6 +100,12 @@ def test_every_page_can_be_edited_where_it_is_written(site):
     assert not generated & set(edited)
 
 
+def test_the_page_on_installing_says_where_to_clone_from(site):
+    page = re.sub(r"<[^>]*>", "", (site / "start" / "install.html").read_text())
+    assert "git clone https://github.com/owner/name &amp;&amp; cd name" in page
+    assert 'href="https://github.com/owner/name"' in (site / "index.html").read_text()
+
+
 def test_every_page_can_be_searched_and_read_in_the_dark(site):
     page = (site / "guides" / "fit.html").read_text()
     assert "theme-switch-button" in page
@@ -117,25 +125,28 @@ def test_everything_that_a_version_promises_is_in_the_reference(site):
     assert [thing.__qualname__ for thing in OTHERS if thing.__qualname__ not in names] == []
 
 
-def verbs(group, path):
-    for name, one in group.commands.items():
-        yield f"{path} {name}", one
-        if isinstance(one, click.Group):
-            yield from verbs(one, f"{path} {name}")
-
-
 def test_every_verb_and_option_of_the_command_is_in_the_reference(site):
     page = re.sub(r"<[^>]*>", "", (site / "reference" / "command.html").read_text())
-    for path, one in verbs(command, "cmalight"):
-        assert path in page
+    headings = re.findall(r"<h\d>(.*?)<", (site / "reference" / "command.html").read_text())
+    shown = dict(verbs(command))
+    assert len(shown) > 10
+    for path, one in shown.items():
+        assert path in headings
         options = [option.opts[0] for option in one.params if isinstance(option, click.Option)]
         assert [option for option in options if option not in page] == []
 
 
+def test_headings_are_smaller_the_deeper_they_are(site, window):
+    window.goto((site / "reference" / "command.html").as_uri())
+    sizes = [
+        window.evaluate(f"parseFloat(getComputedStyle(document.querySelector('h{n}')).fontSize)") for n in (1, 2, 3, 4)
+    ]
+    assert sizes == sorted(set(sizes), reverse=True)
+
+
 def test_the_tutorials_have_been_run_and_are_shown_with_what_they_gave(site):
-    tutorials = sorted((ROOT / "examples" / "tutorials").glob("*.py"))
-    assert len(tutorials) == 6
-    for script in tutorials:
+    assert len(TUTORIALS) == 6
+    for script in TUTORIALS:
         page = (site / "tutorials" / f"{script.stem}.html").read_text()
         assert "sphx-glr-script-out" in page
         assert ("sphx_glr_" + script.stem in page) == ("plt.show()" in script.read_text())
@@ -179,7 +190,64 @@ def test_a_dark_page_is_printed_light_and_the_cells_of_a_table_name_their_column
     assert cell.get_attribute("data-head") == "take"
 
 
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("resume", "guides/checkpoints"),
+        ("cluster", "guides/testbed"),
+        ("add solver", "contribute/contributing"),
+        ("Ctrl-C", "guides/tables"),
+        ("learning rate", "start/choosing"),
+        ("install", "start/install"),
+        ("scheduler", "guides/loop"),
+    ],
+)
+def test_a_search_finds_the_page_among_the_first_five(site, window, words, wanted):
+    window.goto(f"{(site / 'search.html').as_uri()}?q={words.replace(' ', '+')}")
+    window.wait_for_selector("ul.search li a")
+    window.wait_for_function("/finished/.test(document.querySelector('#search-results').textContent)")
+    links = window.eval_on_selector_all("ul.search li > a", "all => all.map((one) => one.href)")
+    found = list(dict.fromkeys(link.partition(site.as_uri() + "/")[2].partition(".html")[0] for link in links))
+    assert wanted in found[:5], found[:8]
+
+
+def test_code_is_whole_and_cells_of_figures_are_one_line_on_a_wide_screen(site, window):
+    window.set_viewport_size({"width": 1400, "height": 900})
+    cut = "[...document.querySelectorAll('.bd-article pre')].filter((e) => e.scrollWidth > e.clientWidth + 1).length"
+    for page in ("guides/loop", "guides/fit", "guides/distributed", "reference/api/optimizers", "start/five-minutes"):
+        window.goto((site / f"{page}.html").as_uri())
+        assert window.evaluate(cut) == 0, page
+    window.goto((site / "results" / "today.html").as_uri())
+    assert window.evaluate("getComputedStyle(document.querySelector('td.text-right')).whiteSpace") == "nowrap"
+
+
+def test_panels_stand_below_each_other_on_a_telephone(site, window):
+    window.goto((site / "understand" / "pictures.html").as_uri())
+    widths = window.eval_on_selector_all(
+        ".panels img.only-dark", "all => all.map((one) => one.getBoundingClientRect().width)"
+    )
+    assert len(widths) == 4
+    assert min(widths) > 300
+
+
+def test_the_page_has_an_icon_and_its_buttons_have_names(site, window):
+    window.goto((site / "start" / "five-minutes.html").as_uri())
+    assert (site / "_static" / "favicon.svg").exists()
+    assert "favicon.svg" in window.locator("link[rel=icon]").get_attribute("href")
+    window.wait_for_selector(".copybtn[aria-label]", state="attached")
+
+
+def test_the_first_page_has_code_and_the_picture(site):
+    page = (site / "index.html").read_text()
+    assert "highlight-python" in page
+    assert "_images/why.svg" in page
+
+
 def test_llms_txt_leads_to_files_of_the_site(site):
     linked = re.findall(r"\]\(([^)\s]+)\)", (site / "llms.txt").read_text())
     assert len(linked) > 20
     assert [address for address in linked if not (site / address).exists()] == []
+    empty = [address for address in linked if len((site / address).read_text()) < 500]
+    assert empty == []  # a page that only includes another has no text of its own
+    tutorials = {f"_sources/tutorials/{script.stem}.rst.txt" for script in TUTORIALS}
+    assert tutorials <= set(linked)

@@ -7,7 +7,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from cmalight import CMALight, Objective
+from cmalight import Controlled, Objective
 from tests.helpers import table
 from tests.test_documents import python_blocks
 
@@ -29,7 +29,8 @@ def _page(_):
         names = {
             "dist": dist, "DistributedSampler": DistributedSampler, "DataLoader": DataLoader,
             "fully_shard": fully_shard,
-            "DistributedDataParallel": DistributedDataParallel, "CMALight": CMALight, "Objective": Objective,
+            "DistributedDataParallel": DistributedDataParallel, "Controlled": Controlled,
+            "Objective": Objective, "torch": torch,
             "dataset": dataset, "sampler": sampler, "loader": DataLoader(dataset, batch_size=64, sampler=sampler),
             "model": model, "layers": [model[0], model[2]], "loss_fn": nn.MSELoss(), "epochs": 3,
         }  # fmt: skip

@@ -66,6 +66,15 @@ def kill_worker_after(process, rank, epoch):
     raise AssertionError(f"the run was over before epoch {epoch}")
 
 
+def same(left, right):
+    """Two states, the tensors in them bit for bit."""
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return torch.equal(left, right) if isinstance(left, torch.Tensor) else left == right
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the ranks in /proc")
 def test_killed_ranks_go_on_from_the_checkpoint_as_if_never_killed(tmp_path):
@@ -85,7 +94,7 @@ def test_killed_ranks_go_on_from_the_checkpoint_as_if_never_killed(tmp_path):
     assert whole.returncode == 0, expected
     assert rest.splitlines()[-1] == expected.splitlines()[-1]
     left, right = (torch.load(tmp_path / name, weights_only=True) for name in ("broken.pt", "whole.pt"))
-    assert left["optimizer"] == right["optimizer"]
+    assert same(left["optimizer"], right["optimizer"])
     assert left["epochs"] == right["epochs"] == 120
     for name, value in right["model"].items():
         assert torch.equal(left["model"][name], value)
@@ -97,7 +106,6 @@ def test_the_example_runs_on_two_ranks(script, tmp_path):
     process = torchrun(script, folder=tmp_path)
     output = output_of(process)
     assert process.returncode == 0, output
-    assert "accepted" in output
-    assert "rejected before its end" in output
+    assert "kept (line 34)" in output
     assert float(re.search(r"final loss ([\d.]+)", output).group(1)) < 0.01
     assert any(tmp_path.iterdir())  # its checkpoint

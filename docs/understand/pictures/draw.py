@@ -1,7 +1,8 @@
 """Draws the pictures of docs/understand/pictures.md: `python docs/understand/pictures/draw.py`.
 
-CMALight on a function of two variables, as the mean of four batches, from one start with two step sizes: the small one
-gives an accepted and a searched epoch, the large one begins with epochs that are undone.
+CMALight on a function of two variables, as the mean of four batches, from one start with two step
+sizes: the small one gives an accepted and a searched epoch, the large one begins with epochs that
+are undone.
 """
 
 from dataclasses import dataclass
@@ -21,6 +22,10 @@ CENTRES = [
     (0.5, -0.8),
 ]  # where each batch would like w to be
 START, SMALL, LARGE = (0.5, 2.5), 0.5, 1.2
+PANEL = (
+    4.6,
+    3.8,
+)  # inches: one of two that stand side by side, or, on a telephone, below each other
 COLOURS = {
     "light": {
         "line": "#222832",
@@ -48,7 +53,7 @@ class Point(nn.Module):
 
 
 def batch_loss(w, centre):
-    """A valley that runs from lower left to upper right, with its lowest point at the batch's own place."""
+    """A valley from lower left to upper right, with its lowest point at the batch's own place."""
     x, y = w[..., 0] - centre[0], w[..., 1] - centre[1]
     along, across = 0.8 * x + 0.6 * y, -0.6 * x + 0.8 * y
     return 0.25 * along**2 + across**2
@@ -60,7 +65,7 @@ def mean_loss(w):
 
 @dataclass
 class Drawn:
-    """An epoch: its report, the points its steps led through, the losses seen there, and where it was left."""
+    """An epoch: its report, its points, the losses seen there, and where it was left."""
 
     report: EpochReport
     path: np.ndarray
@@ -111,9 +116,7 @@ def path(axes, colours, drawn, colour, style="-"):
 
 def an_epoch(colours):
     (first,) = run(SMALL, 1)
-    figure, (axes, bars) = plt.subplots(
-        1, 2, figsize=(8.4, 3.6), width_ratios=[1.5, 1], layout="constrained"
-    )
+    figure, axes = plt.subplots(figsize=PANEL, layout="constrained")
     contours(axes, colours, ((-1.9, 2.3), (-1.7, 2.9)))
     path(axes, colours, first, colours["path"])
     axes.annotate(
@@ -127,6 +130,12 @@ def an_epoch(colours):
     label(axes, "w⁰", first.path[0], (8, -4), colours["line"])
     label(axes, "w̃", first.path[-1], (-16, -12), colours["line"])
     label(axes, "ζd", (first.path[0] + first.path[-1]) / 2, (6, -24), colours["bad"])
+    return figure
+
+
+def losses_of_an_epoch(colours):
+    (first,) = run(SMALL, 1)
+    figure, bars = plt.subplots(figsize=PANEL, layout="constrained")
     bars.bar(range(1, 5), first.losses, color=colours["path"])
     bars.axhline(first.report.f_tilde, color=colours["good"])
     bars.axhline(mean_loss(first.path[0]), color=colours["line"], linestyle=":")
@@ -161,9 +170,7 @@ def an_undone_epoch(colours):
 
 def a_searched_epoch(colours):
     searched = run(SMALL, 5)[-1]
-    figure, (axes, along) = plt.subplots(
-        1, 2, figsize=(8.4, 3.8), width_ratios=[1.4, 1], layout="constrained"
-    )
+    figure, axes = plt.subplots(figsize=PANEL, layout="constrained")
     contours(axes, colours, ((-1.7, 1.7), (-1.7, 1.7)))
     path(axes, colours, searched, colours["path"])
     start, end = searched.path[0], searched.path[-1]
@@ -172,6 +179,13 @@ def a_searched_epoch(colours):
     label(axes, "w⁴", start, (6, -14), colours["line"])
     label(axes, "w̃", end, (9, 0), colours["path"])
     label(axes, "w⁵", searched.left, (-24, -14), colours["good"])
+    return figure
+
+
+def a_search(colours):
+    searched = run(SMALL, 5)[-1]
+    start, end = searched.path[0], searched.path[-1]
+    figure, along = plt.subplots(figsize=PANEL, layout="constrained")
     direction, zeta = (end - start) / searched.report.lr, searched.report.lr
     lengths = np.linspace(0, 1.5 * searched.report.alpha, 100)
     along.plot(
@@ -209,15 +223,17 @@ def two_runs(colours):
         axes.plot(
             undone, [heights[k] for k in undone], "x", color=colours["bad"], markersize=9, mew=1.8
         )
-    axes.set(xlabel="epoch", ylabel="f(w^k); crosses: undone")
+    axes.set(xlabel="epoch", ylabel="f(wᵏ); crosses: undone")
     axes.legend(frameon=False, labelcolor=colours["line"])
     return figure
 
 
 PICTURES = {
     "epoch": an_epoch,
+    "epoch-losses": losses_of_an_epoch,
     "undone": an_undone_epoch,
     "searched": a_searched_epoch,
+    "searched-along": a_search,
     "runs": two_runs,
 }
 

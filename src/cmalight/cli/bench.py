@@ -21,7 +21,7 @@ def bench() -> None:
 
 
 @bench.command()
-@click.argument("spec", metavar="PRESET|SPEC.toml")
+@click.argument("spec", metavar="PRESET|SPEC.toml", help="A preset's name, or a file that says what is to be run.")
 @click.option("--out", type=A_PATH, metavar="DIR", help="Where results go, and where finished ones are looked for.")
 @click.option("--executor", default="local", show_default=True, metavar="local|dask://HOST:PORT")
 @click.option("--workers", type=click.IntRange(1), help="Runs at once on this machine [one per core].")
@@ -72,7 +72,7 @@ def run(
 
 
 @bench.command()
-@click.argument("folder", metavar="DIR", type=A_PATH)
+@click.argument("folder", metavar="DIR", type=A_PATH, help="What `bench run --out` wrote, or is writing.")
 def status(folder: Path) -> None:
     """How many runs are done, running, failed and left, and how long that takes."""
     from cmalight import bench as library
@@ -83,7 +83,7 @@ def status(folder: Path) -> None:
 
 
 @bench.command()
-@click.argument("folder", metavar="DIR", type=A_PATH)
+@click.argument("folder", metavar="DIR", type=A_PATH, help="Results of `bench run`, or an archive of `bench merge`.")
 @click.option("--out", type=A_PATH, metavar="DIR", help="Where the report goes [DIR/report].")
 @click.option(
     "--problems",
@@ -102,7 +102,9 @@ def report(folder: Path, out: Path | None, problems: Any, only: tuple[str, ...])
 
 
 @bench.command()
-@click.argument("folders", metavar="DIR...", type=A_PATH, nargs=-1, required=True)
+@click.argument(
+    "folders", metavar="DIR...", type=A_PATH, nargs=-1, required=True, help="Results folders or archives, one or more."
+)
 @click.option("--out", type=A_PATH, required=True, metavar="DIR", help="New or with results; NAME.tar.xz: an archive.")
 def merge(folders: tuple[Path, ...], out: Path) -> None:
     """Join results folders into one; contradictions are refused."""

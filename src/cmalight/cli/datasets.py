@@ -31,7 +31,7 @@ def list_datasets() -> None:
 
 
 @datasets.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, help="One of those that `cmalight datasets list` shows, or a TOML file.")
 def info(name: str | None) -> None:
     """What is known of the data set NAME: origin, licence, encoding, size, files."""
     from cmalight import datasets as registry
@@ -42,7 +42,7 @@ def info(name: str | None) -> None:
 
 
 @datasets.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, help="One of those that `cmalight datasets list` shows, or a TOML file.")
 @click.option("--trust", is_flag=True, help="Take the file that is there, whatever its checksum.")
 def fetch(name: str | None, trust: bool) -> None:
     """Bring the data set NAME here: download what is missing, verify it, parse it."""

@@ -6,6 +6,8 @@ import errno
 import functools
 import logging
 import os
+import re
+import shlex
 import sys
 import warnings
 from collections.abc import Callable
@@ -32,6 +34,24 @@ _ADVICE = {
     errno.EDQUOT: "the quota is used up: free some space, or choose another place",
     errno.EFBIG: "the file is larger than the system allows: raise the limit, or choose another place",
 }
+
+
+# An argument that a message of the library names in brackets, `(impute 'median')`; names of columns are in quotes.
+_ARGUMENT = re.compile(
+    r"'[^']*'|\((?P<name>as_is|categorical|decimal|drop|impute|missing|target|task|unknown)\b(?: '(?P<value>[^']*)')?"
+)
+
+
+def as_typed(message: str) -> str:
+    """The library's message with its arguments as they are typed in a shell: `(--impute median)`."""
+
+    def typed(found: re.Match[str]) -> str:
+        name, value = found["name"], found["value"]
+        if name is None:
+            return found[0]
+        return f"(--{name.replace('_', '-')}" + (f" {shlex.quote(value)}" if value is not None else "")
+
+    return _ARGUMENT.sub(typed, message)
 
 
 class KnownName(click.Choice[str]):
@@ -93,7 +113,7 @@ def _message(error: Exception) -> str | None:
         return None
     if isinstance(error, MemoryError):
         return "there is not enough memory; give less data, or a smaller network"
-    return str(error) if isinstance(error, ValueError | RuntimeError | OSError | ImportError) else None
+    return as_typed(str(error)) if isinstance(error, ValueError | RuntimeError | OSError | ImportError) else None
 
 
 def _say(message: str) -> None:
@@ -116,7 +136,8 @@ def show_messages(*, quiet: bool) -> None:
 
 class _Messages(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
+        message = as_typed(record.getMessage())
         if record.levelno >= logging.WARNING:
-            _say(f"warning: {record.getMessage()}")
+            _say(f"warning: {message}")
         elif record.name in _NEWS:
-            click.echo(record.getMessage())
+            click.echo(message)

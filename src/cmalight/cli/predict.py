@@ -22,8 +22,10 @@ def table_options(function: Function) -> Function:
             help="A category that was not in the training rows: none of the known ones, or an error.",
         ),
         click.option("--drop", multiple=True, metavar="COLUMN", help="Leave this column out."),
-        click.argument("file", type=A_PATH, metavar="FILE"),
-        click.argument("model", type=A_PATH, metavar="MODEL"),
+        click.argument(
+            "file", type=A_PATH, metavar="FILE", help="The rows: csv, xlsx, parquet or npz; - is standard input."
+        ),
+        click.argument("model", type=A_PATH, metavar="MODEL", help="What `cmalight train --save` wrote."),
     ):
         function = option(function)
     return reading_options(function)
@@ -56,7 +58,10 @@ def predict(
         model, file, drop=drop, keep=keep, reading=reading, unknown=unknown, out=out, probabilities=probabilities
     )
     if out is None:
-        click.echo(predictions.to_csv(probabilities=probabilities), nl=False)
+        try:
+            click.echo(predictions.to_csv(probabilities=probabilities), nl=False)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, "standard output") from error
     else:
         click.echo(f"{len(predictions.values)} predictions written to {out}")
     for line in predictions.scores.lines("these rows") if predictions.scores else ():

@@ -69,7 +69,7 @@ def _taken(kind: Any, given: dict[str, Any]) -> Any:
 
 
 @click.command(short_help="Train a network on a table or a data set.")
-@click.argument("source", metavar="FILE|DATASET")
+@click.argument("source", metavar="FILE|DATASET", help="A table (- is standard input), or the name of a data set.")
 @click.option(
     "--target",
     metavar="COLUMN",

@@ -44,6 +44,9 @@ class CMALightRegressor(RegressorMixin, NetworkEstimator):  # type: ignore[misc]
         random_state: of the initial weights, the order of the rows and the rows that are kept aside.
         verbose: show a bar, or one line per epoch in CI logs.
 
+    Raises:
+        ValueError: by `fit`, not here: scikit-learn sets arguments without looking at them.
+
     Example:
         >>> from sklearn.datasets import load_diabetes
         >>> from sklearn.pipeline import make_pipeline
@@ -67,6 +70,10 @@ class CMALightRegressor(RegressorMixin, NetworkEstimator):  # type: ignore[misc]
 
         Returns:
             The estimator itself.
+
+        Raises:
+            ValueError: an argument of the estimator is not what it should be, rows are missing or not finite, a warm
+                start has another network, or the training diverged. The estimator is then as it was.
         """
         with all_or_nothing(self):
             X, y = validate_data(self, X, y, dtype=self._input_types(), multi_output=True, y_numeric=True)  # noqa: N806
@@ -87,6 +94,10 @@ class CMALightRegressor(RegressorMixin, NetworkEstimator):  # type: ignore[misc]
 
         Returns:
             One value per row, or one row of them where there were several targets.
+
+        Raises:
+            sklearn.exceptions.NotFittedError: before `fit`.
+            ValueError: the rows have another number of features, or values that are missing or not finite.
         """
         outputs = self._outputs(X)
         outputs = outputs * self._target_scale + self._target_mean
@@ -124,6 +135,9 @@ class CMALightClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[mis
         random_state: of the initial weights, the order of the rows and the rows that are kept aside.
         verbose: show a bar, or one line per epoch in CI logs.
 
+    Raises:
+        ValueError: by `fit`, not here: scikit-learn sets arguments without looking at them.
+
     Example:
         >>> from sklearn.datasets import load_iris
         >>> from sklearn.pipeline import make_pipeline
@@ -151,6 +165,11 @@ class CMALightClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[mis
 
         Returns:
             The estimator itself.
+
+        Raises:
+            ValueError: an argument of the estimator is not what it should be, rows are missing or not finite, there is
+                a single class, a warm start has another network or other classes, or the training diverged. The
+                estimator is then as it was.
         """
         with all_or_nothing(self):
             X, y = validate_data(self, X, y, dtype=self._input_types())  # noqa: N806
@@ -174,6 +193,10 @@ class CMALightClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[mis
 
         Returns:
             One label per row.
+
+        Raises:
+            sklearn.exceptions.NotFittedError: before `fit`.
+            ValueError: the rows have another number of features, or values that are missing or not finite.
         """
         chosen = self._outputs(X).argmax(axis=1)
         return self.classes_[chosen]
@@ -186,6 +209,10 @@ class CMALightClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[mis
 
         Returns:
             One row per row, one column per class in the order of `classes_`.
+
+        Raises:
+            sklearn.exceptions.NotFittedError: before `fit`.
+            ValueError: the rows have another number of features, or values that are missing or not finite.
         """
         return torch.softmax(torch.as_tensor(self._outputs(X)), dim=1).numpy()
 
@@ -197,5 +224,9 @@ class CMALightClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[mis
 
         Returns:
             One row per row, one column per class in the order of `classes_`.
+
+        Raises:
+            sklearn.exceptions.NotFittedError: before `fit`.
+            ValueError: the rows have another number of features, or values that are missing or not finite.
         """
         return torch.log_softmax(torch.as_tensor(self._outputs(X)), dim=1).numpy()

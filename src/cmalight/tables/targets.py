@@ -157,5 +157,5 @@ def _refuse_unreadable_numbers(source: str, target: Column) -> None:
         odd = first_unreadable(cells)
         raise DataError(
             f"{source}: target {target.name!r} holds numbers, but row {cells.index(odd) + 1} holds {odd!r}; write "
-            "1234.5, or name the decimal sign (decimal ','), or the task if they are names of classes (classification)"
+            "1234.5, or name the decimal sign (decimal ','), or say that they name classes (task 'classification')"
         )

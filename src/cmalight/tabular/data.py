@@ -104,7 +104,7 @@ def prepare(source: str | Path | Table, choices: TableChoices) -> Prepared:
     name = choices.target or ("y" if table.layout == "npz" else None)
     if name is None:
         raise ValueError(
-            f"{table.source}: which column is to be predicted? name the target, one of {listed(table.names)}"
+            f"{table.source}: which column is to be predicted? name it (target), one of {listed(table.names)}"
         )
     for named in (name, *choices.categorical, *choices.as_is):
         table.column(named)

@@ -102,7 +102,7 @@ def train_on_table(
     outputs: Outputs | None = None,
     progress: bool = False,
 ) -> TabularResult:
-    """Trains an [L x N] network on a file, a table or a data set of the registry.
+    r"""Trains an [L x N] network on a file, a table or a data set of the registry.
 
     Nothing is written before the training is over, but for the checkpoint. A training stopped by Ctrl-C writes what it
     has; one that diverged is an error and writes nothing.
@@ -134,6 +134,18 @@ def train_on_table(
     Raises:
         DataError: the data is not what it should be.
         ValueError: an argument is not what it should be, or the training diverged.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from cmalight.tabular import Outputs, TableChoices, predict_table, train_on_table
+        >>> rows = "".join(f"{n},{'red' if n % 2 else 'blue'},{3 * n + n % 2}\n" for n in range(80))
+        >>> _ = Path("table.csv").write_text("size,colour,price\n" + rows)
+        >>> choices, outputs = TableChoices(target="price"), Outputs(save="prices.pt")
+        >>> result = train_on_table("table.csv", choices, max_epochs=60, outputs=outputs)
+        >>> result.scores.values["r2"] > 0.9
+        True
+        >>> predict_table("prices.pt", "table.csv").values.shape
+        (80,)
     """
     choices, outputs = choices or TableChoices(), outputs or Outputs()
     parse_size(net)

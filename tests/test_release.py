@@ -1,0 +1,82 @@
+"""What `make release` asks for before it builds and tags."""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FILES = ("CITATION.cff", "docs/results/citing.md", "src/cmalight/__init__.py")
+
+
+@pytest.fixture(scope="module")
+def release():
+    spec = importlib.util.spec_from_file_location("release", ROOT / "tools" / "release.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def tree(tmp_path, release):
+    """A repository that is ready."""
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    version = release.version_of(tmp_path)
+    changes = f"# Changelog\n\n## [Unreleased]\n\n## [{version}] - 2026-01-01\n\n### Added\n- It.\n"
+    (tmp_path / "CHANGELOG.md").write_text(changes)
+    git(tmp_path, "init", "--quiet")
+    commit(tmp_path)
+    return tmp_path
+
+
+def git(folder, *words):
+    who = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", *who, *words], cwd=folder, check=True, timeout=60)
+
+
+def commit(folder):
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "all")
+
+
+def test_a_tree_that_is_ready_gives_its_version(tree, release, capsys):
+    assert release.main(tree) == 0
+    assert capsys.readouterr().out == f"{release.version_of(tree)}\n"
+
+
+def test_an_untracked_module_is_named(tree, release, capsys):
+    (tree / "src" / "cmalight" / "stray.py").touch()
+    assert release.main(tree) == 1
+    assert capsys.readouterr().err == "commit or remove: ?? src/cmalight/stray.py\n"
+
+
+def test_unreleased_work_is_not_tagged(tree, release):
+    changes = tree / "CHANGELOG.md"
+    changes.write_text(changes.read_text().replace("## [Unreleased]\n", "## [Unreleased]\n\n### Fixed\n- More.\n"))
+    commit(tree)
+    (complaint,) = release.left_to_do(tree)
+    assert '"Unreleased"' in complaint
+
+
+@pytest.mark.parametrize("name", FILES[:2])
+def test_a_citation_of_another_version_is_named(tree, release, name):
+    file = tree / name
+    file.write_text(file.read_text().replace(release.version_of(tree), "0.0.1"))
+    commit(tree)
+    assert [line.partition(" ")[0] for line in release.left_to_do(tree)] == [name]
+
+
+def test_a_version_is_tagged_once(tree, release):
+    git(tree, "tag", f"v{release.version_of(tree)}")
+    (complaint,) = release.left_to_do(tree)
+    assert "tagged already" in complaint
+
+
+def test_the_tree_is_looked_at_before_anything_is_built():
+    recipe = re.search(r"^release:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
+    assert 0 < recipe.index("tools/release.py") < recipe.index("dist") < recipe.index("git tag")
