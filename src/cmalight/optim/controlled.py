@@ -25,7 +25,6 @@ _RULES = ("tolerant", "light", "certified")
 _OF_THE_PAPER = ("tau", "gamma", "delta", "max_extrapolations", "early_rejection")
 # What the control keeps in the first group, beside its state; all else there is the base's.
 _SETTINGS = ("rule", *names(tolerant.Settings), *_OF_THE_PAPER)
-_CONTROL = {*_SETTINGS, *names(ControlState, tolerant.Remembered)}
 # Optimizers whose weight decay is decoupled, but for those that say so in their groups.
 _DECOUPLED = ("AdamW", "Adafactor", "Muon", "RAdamScheduleFree")
 _DEFAULTS = tolerant.Settings()
@@ -141,6 +140,7 @@ class Controlled(EpochOptimizer):
         self.defaults = {**base.defaults, **settings}  # the base's, too: schedulers of momentum look there
         base.param_groups[0].update(own)  # also over what an earlier control may have left there
         self._attach(base)
+        self.control.remember(self.rule().Memory())
         if lr is not None:
             self.control.step_sizes.scale_to(float(lr))
 
@@ -307,7 +307,8 @@ class _StepsOfBase:
         return 0.0 if decoupled else float(group.get("weight_decay", 0.0))
 
     def remembered(self) -> InnerState | None:
-        return InnerState(self._optimizer.base, apart={"lr", *_CONTROL})
+        of_control = names(ControlState, tolerant.Remembered, self._optimizer.rule().Memory)
+        return InnerState(self._optimizer.base, apart={"lr", *_SETTINGS, *of_control})
 
     def to_training_point(self) -> None:
         self._optimizer.train()
