@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, make_dataclass, replace
 
 import prodigyopt
 import pytest
@@ -132,6 +132,19 @@ def test_a_rule_of_ones_own_remembers_beyond_an_undone_epoch():
     assert optimizer.control.memory(optimizer.rule()) == Seen(seen=5, refused=2)
     again = Alternating(optimizer.base)
     assert again.control.memory(again.rule()) == Seen()
+
+
+@pytest.mark.parametrize("name", ["steps", "theta", "betas", "params"])
+def test_a_memory_whose_names_are_taken_is_refused(name):
+    """Of the control's state, of its settings, of the base's, of torch."""
+    memory = make_dataclass("Own", [(name, float, 1.0)], frozen=True)
+    rule = type("OwnRule", (EverySecond,), {"Memory": memory})
+    kind = type("Own", (Controlled,), {"rule": lambda self: rule()})
+    base = BASES["adam"](network().parameters())
+    before = dict(base.defaults)
+    with pytest.raises(ValueError, match=rf"Own: {name};.*called otherwise"):
+        kind(base)
+    assert before == {known: base.param_groups[0][known] for known in before}
 
 
 def test_a_diverged_epoch_is_undone():

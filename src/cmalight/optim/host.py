@@ -19,7 +19,7 @@ from cmalight.optim.control import stalls
 from cmalight.optim.control.arguments import check_lr, refuse_maximize
 from cmalight.optim.control.budget import Budget
 from cmalight.optim.control.control import Control
-from cmalight.optim.control.state import UNKNOWN, ControlState, complete
+from cmalight.optim.control.state import UNKNOWN, ControlState, complete, require_free_names
 from cmalight.optim.inner.steps import GradientSteps, Steps
 from cmalight.parallel.ranks import ranks_for
 from cmalight.rules.rule import Rule
@@ -83,13 +83,15 @@ class EpochOptimizer(Optimizer):
         self._begin_control(GradientSteps(self))
 
     def _begin_control(self, steps: Steps) -> None:
+        memory = self.rule().Memory
+        require_free_names(memory, self.defaults)
         self.steps = steps
         self.control = Control(self)
         self.budget = self.__dict__.get("budget") or Budget()
         self.epoch_under_way = None
         self.steps_outside = 0
         complete(self.param_groups[0], ControlState)
-        complete(self.param_groups[0], self.rule().Memory)
+        complete(self.param_groups[0], memory)
         _teach_wrappers()
 
     @abstractmethod
