@@ -111,7 +111,8 @@ class Rule(ABC):
     """A way to judge epochs; made anew for each of them from the settings of the optimizer.
 
     Attributes:
-        Memory: A frozen dataclass of plain numbers, with defaults: what the rule remembers from epoch to epoch.
+        Memory: A frozen dataclass of plain numbers, with defaults: what the rule remembers from epoch to epoch. Its
+            names are those of no setting of the optimizer, and of nothing in `ControlState`.
         uses_a_sample: Whether it asks for the mean loss of a sample.
         judges_parts: Whether a part of an epoch can be judged like a whole one.
         begins_with_a_pass: Whether it needs f(w⁰) itself; otherwise a sample's mean loss stands for it.
