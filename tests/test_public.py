@@ -11,11 +11,15 @@ import pytest
 import cmalight
 from cmalight import bench, datasets, tabular, training
 from cmalight.bench.report.figures import add_figure
+from cmalight.bench.store import results
 from cmalight.compiled import steps
 from cmalight.integrations.lightning import WatchdogCallback
 from cmalight.optim.host import EpochOptimizer
 from cmalight.rules.rule import Rule
+from cmalight.tabular import model_file
+from cmalight.training.checkpoints import checkpoint
 
+VERSIONS = (Path(__file__).parent.parent / "docs" / "reference" / "versions.md").read_text()
 MODULES = (cmalight, bench, datasets, tabular, training)
 OTHERS = (
     cmalight.CMALightClassifier,
@@ -56,10 +60,16 @@ def section(docstring, title):
     return set(re.findall(r"^    \*?(\w+)(?: \([^)]*\))?:", found[1], re.MULTILINE)) if found else set()
 
 
+def test_the_page_on_versions_names_the_formats_of_files():
+    page = " ".join(VERSIONS.split())
+    assert f"checkpoints of `fit` (format {checkpoint.VERSION};" in page
+    assert f"networks saved by `cmalight train` (format {model_file.VERSION})" in page
+    assert f"results of the test-bed (format {results.VERSION})" in page
+
+
 def test_the_page_on_versions_names_the_public_modules():
-    page = (Path(__file__).parent.parent / "docs" / "reference" / "versions.md").read_text()
     named = [*(module.__name__ for module in MODULES), *(thing.__name__ for thing in OTHERS)]
-    assert [name for name in named if f"`{name}`" not in page] == []
+    assert [name for name in named if f"`{name}`" not in VERSIONS] == []
 
 
 @pytest.mark.parametrize("name", PUBLIC)
