@@ -62,7 +62,7 @@ def least_squares(
 def logistic(rows: int, features: int, *, noise: float = 0.0, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Two classes drawn from a logistic model with known weights; `noise` is the share of labels drawn blindly.
 
-    The labels are int64, 0 or 1, one a row.
+    The labels are int64, 0 or 1, one per row.
     """
     _check(rows=rows, features=features)
     check_share("noise", noise)

@@ -1,8 +1,10 @@
 """The report of a results folder: a page, the paper's figures, and tables.
 
-from cmalight.bench import write_report
+::
 
-write_report("results")        # what `cmalight bench report results` does
+    from cmalight.bench import write_report
+
+    write_report("results")  # what `cmalight bench report results` does
 """
 
 from __future__ import annotations
