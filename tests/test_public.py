@@ -3,30 +3,38 @@
 import dataclasses
 import enum
 import inspect
+import pkgutil
 import re
 from pathlib import Path
 
 import pytest
 
 import cmalight
-from cmalight import bench, datasets, tabular, training
+from cmalight import bench, datasets, models, tabular, training
 from cmalight.bench.report.figures import add_figure
 from cmalight.bench.store import results
 from cmalight.compiled import steps
 from cmalight.integrations.lightning import WatchdogCallback
 from cmalight.optim.host import EpochOptimizer
-from cmalight.rules.rule import Rule
+from cmalight.rules.rule import Decision, Evaluations, InnerCycle, Known, Rule
 from cmalight.tabular import model_file
 from cmalight.training.checkpoints import checkpoint
 
-VERSIONS = (Path(__file__).parent.parent / "docs" / "reference" / "versions.md").read_text()
+ROOT = Path(__file__).parent.parent
+VERSIONS = (ROOT / "docs" / "reference" / "versions.md").read_text()
 MODULES = (cmalight, bench, datasets, tabular, training)
+NETWORKS = ("layered", "paper_network", "resnet", "network_to_dict", "network_from_dict")
 OTHERS = (
     cmalight.CMALightClassifier,
     cmalight.CMALightRegressor,
+    *(getattr(models, name) for name in NETWORKS),
     WatchdogCallback,
     EpochOptimizer,
     Rule,
+    InnerCycle,
+    Known,
+    Evaluations,
+    Decision,
     steps.StepRule,
     steps.register,
     add_figure,
@@ -70,6 +78,17 @@ def test_the_page_on_versions_names_the_formats_of_files():
 def test_the_page_on_versions_names_the_public_modules():
     named = [*(module.__name__ for module in MODULES), *(thing.__name__ for thing in OTHERS)]
     assert [name for name in named if f"`{name}`" not in VERSIONS] == []
+
+
+def test_the_api_reference_lists_what_is_public():
+    pages = (ROOT / "docs" / "reference" / "api").glob("*.md")
+    listed = [
+        name for page in pages for name in re.findall(r"^\.\. auto\w+:: ([\w.]+)", page.read_text(), re.MULTILINE)
+    ]
+    things = [pkgutil.resolve_name(":".join(name.rsplit(".", 1))) for name in listed]
+    public = [*(getattr(module, name) for module in MODULES for name in module.__all__), *OTHERS]
+    assert [name for name, thing in zip(listed, things, strict=True) if not any(thing is one for one in public)] == []
+    assert [one for one in public if not any(one is thing for thing in things)] == [cmalight.__version__]
 
 
 @pytest.mark.parametrize("name", PUBLIC)

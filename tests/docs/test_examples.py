@@ -6,7 +6,7 @@ import warnings
 import pytest
 
 import cmalight
-from cmalight import bench, datasets
+from cmalight import bench, datasets, models
 from cmalight.integrations.lightning import WatchdogCallback
 
 # One after the other in one folder where the second reads what the first wrote.
@@ -21,6 +21,7 @@ EXAMPLES = {
     "WatchdogCallback": [WatchdogCallback],
     "load_dataset": [datasets.load_dataset],
     "register": [datasets.register],
+    "layered": [models.layered],
     "bench": [bench.run, bench.load],
 }
 

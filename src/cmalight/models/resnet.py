@@ -126,12 +126,15 @@ def resnet(depth: int, *, classes: int = 10, channels: int = 3, width: int = 64)
     """ResNet-18, -34, -50, -101 or -152.
 
     Args:
-        depth: its layers.
-        classes: how many logits it gives.
-        channels: of the images.
-        width: of the first stage, which the others double; 64 for the networks of that name.
+        depth: Its layers.
+        classes: How many logits it gives.
+        channels: Of the images.
+        width: Of the first stage, which the others double; 64 for the networks of that name.
 
     Returns:
         A network of random weights.
+
+    Raises:
+        ValueError: If there is no such depth, or a number is out of its range.
     """
     return ResNetSpec(depth, classes, channels, width).build()
