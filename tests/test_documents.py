@@ -113,7 +113,7 @@ def test_the_architecture_names_what_is_there_and_every_room():
     page = (ROOT / "docs" / "contribute" / "architecture.md").read_text()
     drawn = [picture.read_text() for picture in sorted((ROOT / "docs" / "contribute" / "pictures").glob("*.mmd"))]
     modules = {part for way in drawn for part in re.findall(r"[\w/]+\.py", way)}
-    rooms = ("", "bench/running", "bench/spec", "optim", "optim/bracket", "optim/control")
+    rooms = ("", "bench/running", "bench/spec", "bench/store", "optim", "optim/bracket", "optim/control")
     places = [ROOT / "src" / "cmalight" / room for room in rooms]
     assert len(modules) > 30
     assert [name for name in modules if not any((place / name).exists() for place in places)] == []
@@ -128,6 +128,31 @@ def test_the_pictures_of_the_architecture_are_those_of_their_sources(way):
     labels = re.findall(r'"(.*?)"', picture.with_suffix(".mmd").read_text())
     assert len(labels) > 14
     assert [line for label in labels for line in label.split("<br>") if line.replace(" ", "") not in shown] == []
+
+
+def test_fit_goes_the_way_that_the_architecture_draws():
+    """Every module of the picture, in its order, from the first call to the last of one epoch."""
+    source = (ROOT / "docs" / "contribute" / "pictures" / "way-of-fit.mmd").read_text()
+    labels = {int(number): label for number, label in re.findall(r'"(\d+) · (.*?)"', source)}
+    assert sorted(labels) == list(range(1, 17))
+    drawn = [path for _, label in sorted(labels.items()) for path in re.findall(r"[\w/]+\.py", label)]
+    called = []
+
+    def look(frame, event, _):
+        if event == "call" and "/cmalight/" in frame.f_code.co_filename:
+            called.append(frame.f_code.co_filename)
+
+    torch.manual_seed(0)
+    x = torch.rand(60, 2)
+    sys.setprofile(look)
+    try:
+        cmalight.fit(
+            nn.Linear(2, 1), nn.MSELoss(), (x, x.sum(1, keepdim=True)), max_epochs=1, engine="eager", progress=False
+        )
+    finally:
+        sys.setprofile(None)
+    places = iter(called)
+    assert [path for path in drawn if not any(place.endswith(f"/{path}") for place in places)] == []
 
 
 def test_the_pictures_show_what_the_page_says(monkeypatch):
