@@ -6,6 +6,7 @@ import errno
 import functools
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -34,6 +35,10 @@ _ADVICE = {
 }
 
 
+# Where the library names an argument: as the first word, in backquotes, or in brackets, with a value or without.
+_ARGUMENT = re.compile(r"(?:^|(?<=^Invalid ))\w+(?=[ :])|(?<=`)\w+(?=`)|(?<=\()\w+(?=\)| ')")
+
+
 class KnownName(click.Choice[str]):
     """A choice whose error names the nearest known one."""
 
@@ -43,8 +48,32 @@ class KnownName(click.Choice[str]):
         return str(value)
 
 
+class LibraryCall(click.Command):
+    """A verb, whose errors call an argument of the library by the option that it was given by."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (ValueError, RuntimeError, OSError) as error:
+            if len(error.args) == 1 and isinstance(error.args[0], str):
+                error.args = (_with_options(error.args[0], self),)
+            raise
+
+
+def _with_options(message: str, verb: click.Command) -> str:
+    options = {one.opts[0][2:].replace("-", "_"): one.opts[0] for one in verb.params if isinstance(one, click.Option)}
+
+    def option(match: re.Match[str]) -> str:
+        name = match[0]
+        return options.get(name) or options.get(name.removesuffix("s"), name)  # optimizer_options: one at a time
+
+    return _ARGUMENT.sub(option, message)
+
+
 class KnownVerbs(click.Group):
     """A verb that has verbs; the error for an unknown one names the nearest."""
+
+    command_class = LibraryCall
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         found = super().get_command(ctx, cmd_name)
@@ -96,12 +125,17 @@ def _message(error: Exception) -> str | None:
     return str(error) if isinstance(error, ValueError | RuntimeError | OSError | ImportError) else None
 
 
+def _warn(message: str) -> None:
+    context = click.get_current_context(silent=True)
+    _say(f"warning: {message if context is None else _with_options(message, context.command)}")
+
+
 def _say(message: str) -> None:
     click.echo(f"cmalight: {' '.join(message.split())}", err=True)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    _say(f"warning: {message}")
+    _warn(str(message))
 
 
 def show_messages(*, quiet: bool) -> None:
@@ -117,6 +151,6 @@ def show_messages(*, quiet: bool) -> None:
 class _Messages(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.WARNING:
-            _say(f"warning: {record.getMessage()}")
+            _warn(record.getMessage())
         elif record.name in _NEWS:
             click.echo(record.getMessage())
