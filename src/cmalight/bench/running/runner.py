@@ -15,11 +15,12 @@ from cmalight.bench.running.display import make_display
 from cmalight.bench.running.driver import Driver, Summary
 from cmalight.bench.running.executors import check_address, opened, workers_at_once
 from cmalight.bench.spec.planning import PlannedRun, plan
-from cmalight.bench.spec.study import DataName, Definition, Spec
+from cmalight.bench.spec.study import Definition, Spec
 from cmalight.bench.store import folder_status
 from cmalight.bench.store.lock import acquired
 from cmalight.bench.store.machine import versions
 from cmalight.bench.store.results import (
+    DataOfResults,
     ResultError,
     read_result,
     remove_leftovers,
@@ -111,12 +112,12 @@ def _make_place(folder: Path) -> None:
 
 def _left(
     folder: Path, runs: Sequence[PlannedRun], board: Board, *, retry_failed: bool
-) -> tuple[list[PlannedRun], dict[DataName, str]]:
+) -> tuple[list[PlannedRun], DataOfResults]:
     """The runs without a result that can be trusted, and the data that the results of the folder are of."""
     planned = {one.key: one for one in runs}
     names = {one.definition.data_name for one in runs}
     there: set[str] = set()
-    data: dict[DataName, tuple[str, Path]] = {}
+    data = DataOfResults()
     here, others = versions(), Counter[str]()
     for path in result_files(folder):
         one = planned.get(path.stem)
@@ -133,15 +134,10 @@ def _left(
             others.update(
                 f"{name} {was[name]}" for name in _COMPARED if was.get(name, here.get(name)) != here.get(name)
             )
-        name, digest = Definition.from_plain(content["run"]).data_name, content.get("data_sha256")
-        if name in names and digest is not None:
-            known, earlier = data.setdefault(name, (digest, path))
-            if known != digest:
-                raise ResultError(
-                    f"{earlier} and {path} are results on different data, though both call it {name[0]}: remove those "
-                    "on the data that is not wanted, and their runs are repeated"
-                )
+        definition = Definition.from_plain(content["run"])
+        if definition.data_name in names and (other := data.contradiction(definition, content, path)):
+            raise ResultError(f"{other}: remove those on the data that is not wanted, and their runs are repeated")
     for package, count in sorted(others.items()):
         current = here.get(package.split()[0])
         _logger.warning("%d results that are reused are of %s, and this is %s", count, package, current)
-    return [one for one in runs if one.key not in there], {name: digest for name, (digest, _) in data.items()}
+    return [one for one in runs if one.key not in there], data

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
+from cmalight.datasets.digests import digest_of
 from cmalight.errors import needed
 from cmalight.tables.splitting import training_count
 from cmalight.tables.targets import Task
@@ -21,7 +20,6 @@ Group = Literal["small", "big", "images", "embedded", "generated", "own"]
 
 PAPER_TEST_SHARE = 0.25
 PART = ":rows="  # between the name of a data set and how many of its rows are taken
-_BLOCK_ROWS = 65_536
 
 
 def library(name: str) -> Any:
@@ -94,12 +92,7 @@ class Raw:
 
     def digest(self) -> str:
         """The sha256 of the values as little-endian doubles, whatever type, archive or line ends they came in."""
-        sha = hashlib.sha256()
-        for name, array in self.arrays().items():
-            sha.update(f"{name}{array.shape}".encode())
-            for start in range(0, len(array), _BLOCK_ROWS):
-                sha.update(np.ascontiguousarray(array[start : start + _BLOCK_ROWS], dtype="<f8").data)
-        return sha.hexdigest()
+        return digest_of(((f"{name}{array.shape}", array) for name, array in self.arrays().items()), dtype="<f8")
 
 
 class Source(Protocol):
