@@ -6,7 +6,6 @@ import logging
 import secrets
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from cmalight.bench.running import nursery
@@ -29,6 +28,7 @@ from cmalight.bench.store.results import (
     set_aside,
 )
 from cmalight.bench.store.schema import WITHOUT_A_RESULT, DriverCall
+from cmalight.files import check_folder
 
 _COMPARED = ("cmalight", "torch")  # whose other versions are named
 _logger = logging.getLogger("cmalight.bench")
@@ -78,7 +78,8 @@ def run(
     if executor == "local":
         nursery.prepare(spec.threads)
     runs = plan(spec, fetch=True)
-    _make_place(folder)
+    check_folder(runs_folder(folder))
+    runs_folder(folder).mkdir(parents=True, exist_ok=True)
     with acquired(folder) as lock:
         remove_leftovers(folder)
         at_once = workers_at_once(executor, workers, spec.threads)
@@ -95,19 +96,6 @@ def run(
         finally:
             display.close()
             folder_status.clear_progress(folder)
-
-
-def _make_place(folder: Path) -> None:
-    """Finds out before the work whether its results can be written."""
-    runs_folder(folder).mkdir(parents=True, exist_ok=True)
-    probe = runs_folder(folder) / ".probe.tmp"
-    try:
-        probe.write_bytes(b"can be written")
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(folder)) from error
-    finally:
-        with suppress(OSError):
-            probe.unlink(missing_ok=True)
 
 
 def _left(

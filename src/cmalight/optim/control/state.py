@@ -16,6 +16,11 @@ UNKNOWN = math.inf  # stands for a function value that is not known; unlike NaN 
 Numbers = TypeVar("Numbers")
 
 
+def finite_or_unknown(value: float) -> float:
+    """A function value that rules can compare: nothing is above +inf, and NaN would compare with nothing."""
+    return value if math.isfinite(value) else UNKNOWN
+
+
 @dataclass(frozen=True)
 class ControlState:
     """Of every rule; what a rule remembers beside it is the rule's own `Memory`.
