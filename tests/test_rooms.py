@@ -20,6 +20,9 @@ FLOORS = (
     ("optim.bracket",),
     ("optim",),
     ("compiled", "training.data", "training.solvers", "training.checkpoints"),
+    ("compiled.recorded", "compiled.traced"),
+    ("compiled.native",),
+    ("compiled.engine",),
     ("training.records",),
     ("training.epochs",),
     ("training",),
@@ -77,6 +80,11 @@ def imports_of(tree):
                     yield inner
                 elif home:
                     yield home
+
+
+def test_every_folder_is_a_room_with_a_floor():
+    folders = {".".join(path.parent.relative_to(SOURCE).parts) for path in SOURCE.rglob("*.py")} - {""}
+    assert folders <= FLOOR.keys()
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name])

@@ -4,8 +4,8 @@ import hashlib
 
 import numpy as np
 
-from cmalight.datasets import digests
-from cmalight.datasets.digests import digest_of
+from cmalight.datasets import entry
+from cmalight.datasets.entry import digest_of
 
 
 def test_it_is_that_of_labels_and_bytes_in_order():
@@ -17,7 +17,7 @@ def test_it_is_that_of_labels_and_bytes_in_order():
 def test_blocks_and_layouts_do_not_show(monkeypatch):
     array = np.arange(60.0).reshape(10, 6)
     whole = digest_of([("", array)])
-    monkeypatch.setattr(digests, "_BLOCK", 13)
+    monkeypatch.setattr(entry, "_BLOCK", 13)
     assert digest_of([("", array)]) == digest_of([("", np.asfortranarray(array))]) == whole
 
 

@@ -19,10 +19,10 @@ from cmalight.errors import DataError, needed, unknown_name
 with needed("data sets need numpy, which is not installed", "data"):
     import numpy  # noqa: F401
 
+from cmalight.datasets.built_in import built_in
 from cmalight.datasets.data_split import DataSplit, split
-from cmalight.datasets.entries.built_in import built_in
-from cmalight.datasets.entries.embedded import GENERATED_NAMES, generated_entry
-from cmalight.datasets.entries.entry import PART, Entry, Raw, RemoteFile, Source
+from cmalight.datasets.embedded import GENERATED_NAMES, generated_entry
+from cmalight.datasets.entry import PART, Entry, Raw, RemoteFile, Source
 from cmalight.datasets.image_formats import Cifar, Idx
 from cmalight.datasets.loading import fetch_files, raw_data, where
 from cmalight.datasets.own import own_entry

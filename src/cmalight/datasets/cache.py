@@ -16,8 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from cmalight.datasets.digests import digest_of
-from cmalight.datasets.entries.entry import Array, Meaning, Raw
+from cmalight.datasets.entry import Array, Meaning, Raw, digest_of
 from cmalight.errors import DataError
 from cmalight.files import remove_abandoned, whole_file
 

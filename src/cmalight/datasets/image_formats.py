@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from cmalight.datasets.archives import members
-from cmalight.datasets.entries.entry import Array, Raw
+from cmalight.datasets.entry import Array, Raw
 from cmalight.errors import DataError
 
 _UNSIGNED_BYTES = 8

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from cmalight.datasets import cache
-from cmalight.datasets.entries.entry import PART, Entry, Raw
+from cmalight.datasets.entry import PART, Entry, Raw
 from cmalight.datasets.fetching import cache_folder, files_folder, locate, obtain
 from cmalight.errors import DataError
 

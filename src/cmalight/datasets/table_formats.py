@@ -18,7 +18,7 @@ from typing import IO, Any, cast
 import numpy as np
 
 from cmalight.datasets.archives import members
-from cmalight.datasets.entries.entry import Meaning, Raw, library
+from cmalight.datasets.entry import Meaning, Raw, library
 from cmalight.errors import DataError
 from cmalight.files import refuse_larger
 from cmalight.tables.delimited import read_frame

@@ -11,7 +11,7 @@ from typing import TypeVar
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from cmalight.compiled.several_starts import ManyStartsEngine
+from cmalight.compiled.engine.several_starts import ManyStartsEngine
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.optim.bracket.epoch import Epoch
 from cmalight.optim.control.state import finite_or_unknown

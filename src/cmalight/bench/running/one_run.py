@@ -25,7 +25,7 @@ from cmalight.bench.spec.study import Definition, Plain
 from cmalight.bench.store.machine import facts, limited_memory, load_average
 from cmalight.bench.store.schema import Recorded
 from cmalight.datasets import DataError, DataSplit, load_dataset
-from cmalight.datasets.digests import digest_of
+from cmalight.datasets.entry import digest_of
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.undisturbed import undisturbed
 from cmalight.training import FitResult, Status, fit

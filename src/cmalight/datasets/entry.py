@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
-from cmalight.datasets.digests import digest_of
 from cmalight.errors import needed
 from cmalight.tables.splitting import training_count
 from cmalight.tables.targets import Task
@@ -19,6 +20,7 @@ Array = npt.NDArray[Any]
 Group = Literal["small", "big", "images", "embedded", "generated", "own"]
 
 PAPER_TEST_SHARE = 0.25
+_BLOCK = 1 << 21  # values that are digested at once
 PART = ":rows="  # between the name of a data set and how many of its rows are taken
 
 
@@ -191,3 +193,19 @@ class Entry:
     def is_embedded(self) -> bool:
         """Whether it needs no files."""
         return not self.files
+
+
+def digest_of(labelled: Iterable[tuple[str, Array]], dtype: str | None = None) -> str:
+    """Of labels and values, in order; block by block, so that no large array is copied.
+
+    Args:
+        labelled: what goes in before the values of each array, and the array.
+        dtype: as which the values go in; None takes them as they are.
+    """
+    sha = hashlib.sha256()
+    for label, array in labelled:
+        sha.update(label.encode())
+        rows = max(1, _BLOCK // max(1, array[:1].size))
+        for start in range(0, len(array), rows):
+            sha.update(np.ascontiguousarray(array[start : start + rows], dtype=dtype).data)
+    return sha.hexdigest()
