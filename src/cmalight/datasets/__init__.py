@@ -80,7 +80,11 @@ def load_dataset(
 
 
 def datasets() -> list[Entry]:
-    """Every data set there is a name for: the paper's, images, embedded, generated, and those registered."""
+    """Every data set there is a name for: the paper's, images, embedded, generated, and those registered.
+
+    Returns:
+        Their entries.
+    """
     generated = [entry for name in GENERATED_NAMES if (entry := generated_entry(name))]
     return [*_BUILT_IN, *generated, *_registered.values()]
 

@@ -88,12 +88,20 @@ class Raw:
     meaning: Meaning | None = None
 
     def arrays(self) -> dict[str, Array]:
-        """By name: those that are there."""
+        """By name: those that are there.
+
+        Returns:
+            The arrays.
+        """
         named = {"x": self.x, "y": self.y, "x_test": self.x_test, "y_test": self.y_test}
         return {name: array for name, array in named.items() if array is not None}
 
     def digest(self) -> str:
-        """The sha256 of the values as little-endian doubles, whatever type, archive or line ends they came in."""
+        """The sha256 of the values as little-endian doubles, whatever type, archive or line ends they came in.
+
+        Returns:
+            64 hexadecimal digits.
+        """
         return digest_of(((f"{name}{array.shape}", array) for name, array in self.arrays().items()), dtype="<f8")
 
 

@@ -119,7 +119,11 @@ class Objective:
 
     @torch.no_grad()
     def sample(self) -> Sample:
-        """A fixed small part of the data, whose mean loss tells where steps have led at a fraction of a pass."""
+        """A fixed small part of the data, whose mean loss tells where steps have led at a fraction of a pass.
+
+        Returns:
+            What gives that mean loss when it is called; the same part in every call.
+        """
         self._share_out()
         if self._sample is None:
             self._sample = self._drawn_sample()
@@ -138,7 +142,14 @@ class Objective:
 
     @torch.no_grad()
     def mean_over(self, batches: Iterable[Any]) -> float:
-        """The mean loss per sample of these batches, over all ranks, with the same random numbers every time."""
+        """The mean loss per sample of these batches, over all ranks, with the same random numbers every time.
+
+        Args:
+            batches: As the loader of the objective gives them.
+
+        Returns:
+            The mean, on every rank.
+        """
 
         def mean(generators: tuple[RandomSource, ...]) -> float:
             seed_all(generators)
@@ -161,11 +172,19 @@ class Objective:
         return mean
 
     def state_dict(self) -> dict[str, Any]:
-        """What later passes depend on: whether batches are merged, and when that is tried again."""
+        """What later passes depend on: whether batches are merged, and when that is tried again.
+
+        Returns:
+            Plain values.
+        """
         return {"merge": self._merge, "tried": self._tried, "passes": self._passes}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on as the objective that `state_dict` was taken from."""
+        """Go on as the objective that `state_dict` was taken from.
+
+        Args:
+            state: What `state_dict` gave.
+        """
         self._merge, self._tried, self._passes = state["merge"], state["tried"], state["passes"]
 
     def _share_out(self) -> None:

@@ -151,6 +151,9 @@ class CMALightClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[mis
 
         Returns:
             The estimator itself.
+
+        Raises:
+            ValueError: if there are fewer than two classes, or, with `warm_start`, others than before.
         """
         with all_or_nothing(self):
             X, y = validate_data(self, X, y, dtype=self._input_types())  # noqa: N806

@@ -42,6 +42,7 @@ class ConstantColumn(nn.Module):
         self.features = features
 
     def forward(self, x: Tensor) -> Tensor:
+        """One column more."""
         if x.shape[-1] != self.features:
             raise ValueError(
                 f"This network takes {self.features} features per sample, but got input of shape {tuple(x.shape)}; "
@@ -50,6 +51,7 @@ class ConstantColumn(nn.Module):
         return torch.cat((x, x.new_ones(*x.shape[:-1], 1)), dim=-1)
 
     def extra_repr(self) -> str:
+        """As torch asks for it."""
         return f"features={self.features}"
 
 

@@ -64,6 +64,7 @@ def paper_network(name: str, features: int) -> nn.Module:
 
 
 def paper_spec(name: str, features: int) -> LayeredSpec | LargeSpec:
+    """What `paper_network` builds."""
     layers, width = parse_size(name)
     size = f"{layers}x{width}"
     if size not in PAPER_NETWORKS:

@@ -25,6 +25,7 @@ class Residual(nn.Module):
         self.shortcut = nn.Identity() if same_shape else _convolution(inputs, outputs, kernel=1, stride=stride)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Maps of the same size, but for the stride."""
         return functional.relu(self.branch(x) + self.shortcut(x))
 
 
@@ -71,6 +72,8 @@ RESNET_DEPTHS = tuple(_PLANS)
 
 @dataclass(frozen=True)
 class ResNetSpec(NetworkSpec):
+    """A ResNet by the arguments of `resnet`."""
+
     kind: ClassVar[str] = "resnet"
 
     depth: int
@@ -85,6 +88,7 @@ class ResNetSpec(NetworkSpec):
         check_whole("width", self.width, least=1, most=10_000)
 
     def build(self) -> ResNet:
+        """The network, with He's initial values."""
         network = self._layers()
         network.apply(_initialise)
         return network
@@ -112,6 +116,7 @@ class ResNet(nn.Module):
         self.head = nn.Linear(inputs, spec.classes)
 
     def forward(self, images: Tensor) -> Tensor:
+        """The logits."""
         maps: Tensor = self.stages(self.stem(images))
         logits: Tensor = self.head(maps.mean(dim=(-2, -1)))
         return logits

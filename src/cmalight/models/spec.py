@@ -52,6 +52,7 @@ class NetworkSpec(ABC):
             return sum(parameter.numel() for parameter in self._layers().parameters())
 
     def to_dict(self) -> dict[str, Any]:
+        """What `spec_from_dict` takes."""
         return {"kind": self.kind, **dataclasses.asdict(self)}
 
 
@@ -91,6 +92,7 @@ def network_from_dict(plain: Mapping[str, Any]) -> nn.Module:
 
 
 def spec_from_dict(plain: Mapping[str, Any]) -> NetworkSpec:
+    """What is described, checked."""
     if not isinstance(plain, Mapping):
         raise ValueError(f"Invalid network description: {plain!r}; expected a dict with a 'kind'")
     values = dict(plain)

@@ -186,7 +186,15 @@ class Controlled(EpochOptimizer):
         self.budget.reported = Constant(float(share))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters to the base; follow it by `restart(objective)` where it changes the objective."""
+        """Add parameters to the base; follow it by `restart(objective)` where it changes the objective.
+
+        Args:
+            param_group: As in torch.
+
+        Raises:
+            RuntimeError: If it is called inside an epoch.
+            ValueError: If it brings a setting of the control, or maximizes.
+        """
         if "base" not in self.__dict__:  # while torch's constructor runs
             Optimizer.add_param_group(self, param_group)
             return
@@ -202,6 +210,9 @@ class Controlled(EpochOptimizer):
         """For steps outside an epoch of a base that trains at one point and is judged at another (schedule-free ones).
 
         An epoch switches by itself, and leaves the base where it is judged.
+
+        Args:
+            mode: Whether to go where it trains; False goes where it is judged.
         """
         if (switch := getattr(self.base, "train" if mode else "eval", None)) is not None:
             switch()

@@ -96,7 +96,11 @@ class EpochOptimizer(Optimizer):
 
     @abstractmethod
     def rule(self) -> Rule:
-        """By what an epoch is judged, with the settings as they are now."""
+        """By what an epoch is judged, with the settings as they are now.
+
+        Returns:
+            The rule, which is asked for anew for each epoch.
+        """
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
@@ -104,7 +108,14 @@ class EpochOptimizer(Optimizer):
         return all(group["fused"] for group in self.param_groups)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As in torch; not inside an epoch."""
+        """As in torch; not inside an epoch.
+
+        Args:
+            state_dict: What `state_dict` gave.
+
+        Raises:
+            RuntimeError: If it is called inside an epoch.
+        """
         if self.epoch_under_way is not None:
             raise RuntimeError("load_state_dict() was called inside an epoch: leave its `with` block first")
         if any(group.get("maximize") for group in state_dict["param_groups"]):
@@ -112,7 +123,15 @@ class EpochOptimizer(Optimizer):
         super().load_state_dict(state_dict)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters, as in torch; follow it by `restart(objective)` where it changes the objective."""
+        """Add parameters, as in torch; follow it by `restart(objective)` where it changes the objective.
+
+        Args:
+            param_group: As in torch.
+
+        Raises:
+            RuntimeError: If it is called inside an epoch.
+            ValueError: If it brings a setting of the whole optimizer, or a value is out of its range.
+        """
         if getattr(self, "epoch_under_way", None) is not None:
             raise RuntimeError("add_param_group() was called inside an epoch: leave its `with` block first")
         if param_group.get("maximize"):
@@ -182,7 +201,11 @@ class EpochOptimizer(Optimizer):
             raise
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As in torch."""
+        """As in torch.
+
+        Args:
+            set_to_none: As in torch.
+        """
         if set_to_none and not torch.compiler.is_compiling():
             # Torch's own takes a multiple of this for its profiler's record, on the path of every batch.
             for group in self.param_groups:
@@ -228,7 +251,11 @@ class EpochOptimizer(Optimizer):
     # What the bracket asks.
 
     def require_no_epoch(self) -> None:
-        """One epoch at a time; one whose block Ctrl-C left half-way is tidied up."""
+        """One epoch at a time; one whose block Ctrl-C left half-way is tidied up.
+
+        Raises:
+            RuntimeError: If one is under way.
+        """
         epoch = self.epoch_under_way
         if epoch is None:
             return

@@ -147,7 +147,11 @@ class Rules:
         _check_ends(self)
 
     def rules(self) -> Plain:
-        """By name."""
+        """By name.
+
+        Returns:
+            The value of each rule.
+        """
         return {name: getattr(self, name) for name in RULES}
 
 
@@ -259,7 +263,11 @@ class Spec(Rules):
         return None if self.time_limit is None else _WALL_FACTOR * self.time_limit + _WALL_GRACE
 
     def to_plain(self) -> Plain:
-        """As TOML and JSON have it."""
+        """As TOML and JSON have it.
+
+        Returns:
+            What `read_spec` would read.
+        """
         plain = dataclasses.asdict(self)
         return {**{key: plain.pop(key) for key in ("name", "datasets", "networks", "solvers", "seeds")}, **plain}
 
