@@ -95,6 +95,16 @@ def test_links_from_the_repositorys_front_lead_somewhere(document):
             assert anchor[1:] in slugs, f"{document.name} points to {target}{anchor}"
 
 
+def test_the_page_on_words_gives_each_word_one_meaning():
+    """But for those at its end, which say that they have two."""
+    page = (ROOT / "docs" / "understand" / "words.md").read_text()
+    one, two = (re.findall(r"\*\*(.+?):?\*\*", part) for part in page.split("## Words with two meanings"))
+    assert len(one) > 50
+    assert sorted(set(one)) == sorted(one)
+    assert two == ["tolerance", "sample", "tau"]
+    assert not set(one) & set(two)
+
+
 def test_every_module_that_a_page_names_is_there():
     """By its path in the package, or the end of it."""
     rooms = "|".join({room.partition(".")[0] for floor in FLOORS for room in floor})

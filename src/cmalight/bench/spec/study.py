@@ -1,4 +1,4 @@
-"""What is to be compared: data sets, networks, solvers, seeds, and the rules that hold for all of them."""
+"""What is to be compared: data sets, networks, solvers, seeds, and the conditions that hold for all of them."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def _or_none(check: Check) -> Check:
     return lambda key, value: None if value is None else check(key, value)
 
 
-def _rule(default: Any, check: Check, **flags: bool) -> Any:
-    """A rule: its default, and its check.
+def _condition(default: Any, check: Check, **flags: bool) -> Any:
+    """A condition: its default, and its check.
 
     later: it came after the first results, so a run that leaves it at its default is the run it was before
     beside: it does not make another problem of a cell
@@ -96,11 +96,11 @@ def _rule(default: Any, check: Check, **flags: bool) -> Any:
 
 
 def _one_of(default: str, other: str, **flags: bool) -> Any:
-    return _rule(default, functools.partial(check_choice, choices=(default, other)), **flags)
+    return _condition(default, functools.partial(check_choice, choices=(default, other)), **flags)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class Conditions:
     """What holds for every run of a study.
 
     Attributes:
@@ -120,19 +120,19 @@ class Rules:
         clock: what a second is: of the wall's clock, or of a processor's time for this run, whatever else runs beside.
     """
 
-    time_limit: float | None = _rule(None, _or_none(check_positive))
-    max_epochs: int | None = _rule(None, _or_none(_count))
-    batch_size: int = _rule(128, _count)
+    time_limit: float | None = _condition(None, _or_none(check_positive))
+    max_epochs: int | None = _condition(None, _or_none(_count))
+    batch_size: int = _condition(128, _count)
     order: Literal["reshuffle", "fixed"] = _one_of("reshuffle", "fixed")
-    measure_every: int = _rule(1, _count)
-    measure_test: bool = _rule(False, check_flag, beside=True)
-    threads: int = _rule(1, functools.partial(_count, most=1024))
-    split_seed: int = _rule(0, check_seed)
-    test_share: float = _rule(0.25, check_part)
-    memory_limit: float | None = _rule(None, _or_none(check_positive), beside=True)
-    wall_limit: float | None = _rule(None, _or_none(check_positive), beside=True)
+    measure_every: int = _condition(1, _count)
+    measure_test: bool = _condition(False, check_flag, beside=True)
+    threads: int = _condition(1, functools.partial(_count, most=1024))
+    split_seed: int = _condition(0, check_seed)
+    test_share: float = _condition(0.25, check_part)
+    memory_limit: float | None = _condition(None, _or_none(check_positive), beside=True)
+    wall_limit: float | None = _condition(None, _or_none(check_positive), beside=True)
     engine: Literal["eager", "compiled"] = _one_of("eager", "compiled", later=True)
-    starts: int = _rule(1, functools.partial(_count, most=1000), later=True)
+    starts: int = _condition(1, functools.partial(_count, most=1000), later=True)
     clock: Literal["wall", "processor"] = _one_of("wall", "processor", later=True)
 
     def __post_init__(self) -> None:
@@ -146,13 +146,13 @@ class Rules:
                 object.__setattr__(self, one.name, int(value))
         _check_ends(self)
 
-    def rules(self) -> Plain:
+    def conditions(self) -> Plain:
         """By name.
 
         Returns:
-            The value of each rule.
+            The value of each condition.
         """
-        return {name: getattr(self, name) for name in RULES}
+        return {name: getattr(self, name) for name in CONDITIONS}
 
 
 def _checked(check: Check, key: str, value: Any) -> None:
@@ -163,14 +163,14 @@ def _checked(check: Check, key: str, value: Any) -> None:
 
 
 _FLOATS = ("time_limit", "test_share", "memory_limit", "wall_limit")
-RULES = tuple(one.name for one in dataclasses.fields(Rules))
-LATER_RULES: Plain = {one.name: one.default for one in dataclasses.fields(Rules) if one.metadata.get("later")}
+CONDITIONS = tuple(one.name for one in dataclasses.fields(Conditions))
+LATER_CONDITIONS: Plain = {one.name: one.default for one in dataclasses.fields(Conditions) if one.metadata.get("later")}
 # Runs under different ones are different problems.
-PROBLEM_RULES = tuple(one.name for one in dataclasses.fields(Rules) if not one.metadata.get("beside"))
+PROBLEM_CONDITIONS = tuple(one.name for one in dataclasses.fields(Conditions) if not one.metadata.get("beside"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Definition(Rules):
+class Definition(Conditions):
     """One run: all that decides what comes out of it. Its plain form is hashed, sent to workers, and kept in results.
 
     Attributes:
@@ -186,7 +186,7 @@ class Definition(Rules):
     dataset: str
     data_files: str | None
     network: Network
-    seed: int = _rule(dataclasses.MISSING, check_seed)
+    seed: int = _condition(dataclasses.MISSING, check_seed)
     solver: Solver
     code: str | None = None
     trusted: bool = False
@@ -203,7 +203,7 @@ class Definition(Rules):
 
     def to_plain(self) -> Plain:
         """As JSON has it; what came later is left out at its default, so that the hash is as before."""
-        later = {**LATER_RULES, "code": None, "trusted": False}
+        later = {**LATER_CONDITIONS, "code": None, "trusted": False}
         plain = dataclasses.asdict(self)
         return {key: value for key, value in plain.items() if key not in later or value != later[key]}
 
@@ -231,7 +231,7 @@ def is_own_code(name: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spec(Rules):
+class Spec(Conditions):
     """A comparison: every data set with every network and every seed is a cell, and every solver runs in every cell.
 
     Attributes:
@@ -246,8 +246,8 @@ class Spec(Rules):
     datasets: tuple[str, ...]
     networks: tuple[Network, ...]
     solvers: tuple[Solver, ...]
-    seeds: tuple[int, ...] = _rule((0,), _all_seeds)
-    name: str = _rule("unnamed", _label)
+    seeds: tuple[int, ...] = _condition((0,), _all_seeds)
+    name: str = _condition("unnamed", _label)
     trust: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -368,17 +368,17 @@ def _seeds(value: object) -> tuple[int, ...]:
     return tuple(_list("seeds", value))  # type: ignore[arg-type]
 
 
-def _check_ends(rules: Rules) -> None:
-    if rules.time_limit is None and rules.max_epochs is None:
+def _check_ends(run: Conditions) -> None:
+    if run.time_limit is None and run.max_epochs is None:
         raise SpecError("give the runs an end: time_limit, max_epochs, or both")
-    if rules.wall_limit is not None and rules.time_limit is not None and not rules.wall_limit > rules.time_limit:
+    if run.wall_limit is not None and run.time_limit is not None and not run.wall_limit > run.time_limit:
         raise SpecError(
-            f"Invalid wall_limit value: {rules.wall_limit:g}; expected more than the time_limit, {rules.time_limit:g}: "
+            f"Invalid wall_limit value: {run.wall_limit:g}; expected more than the time_limit, {run.time_limit:g}: "
             "a run is killed after it, and measuring takes time, too"
         )
-    if rules.starts > 1 and rules.time_limit is not None:
+    if run.starts > 1 and run.time_limit is not None:
         raise SpecError("starts trained at once share their time, so it cannot be compared: use max_epochs alone")
-    if rules.starts > 1 and rules.engine != "compiled":
+    if run.starts > 1 and run.engine != "compiled":
         raise SpecError("several starts at once are compiled: set engine to 'compiled'")
 
 
