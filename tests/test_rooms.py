@@ -133,6 +133,26 @@ def test_no_private_name_is_reached_from_another_module():
     assert not reached, "\n".join(reached)
 
 
+def test_no_private_name_of_a_parent_is_used_in_another_room():
+    """What a class inherits across rooms is a public seam, and documented."""
+    nodes = [(module, node) for module, tree in MODULES.items() for node in tree.body]
+    homes = {node.name: (module, node) for module, node in nodes if isinstance(node, ast.ClassDef)}
+
+    def ancestors(node):
+        for base in [homes[ast.unparse(one)] for one in node.bases if ast.unparse(one) in homes]:
+            yield base
+            yield from ancestors(base[1])
+
+    used = []
+    for name, (module, node) in homes.items():
+        foreign = [parent for home, parent in ancestors(node) if room_of(home) != room_of(module)]
+        theirs = {private for parent in foreign for private in private_definitions(parent)}
+        own = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute) and not is_foreign(one)}
+        overridden = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
+        used += [f"{module}: {name} {private}" for private in sorted(theirs & (own | overridden))]
+    assert not used, "\n".join(used)
+
+
 def is_private(name):
     return name.startswith("_") and not name.startswith("__")
 
