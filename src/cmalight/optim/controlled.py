@@ -17,6 +17,7 @@ from cmalight.optim.control.budget import Budget, Constant
 from cmalight.optim.control.state import ControlState, names
 from cmalight.optim.host import EpochOptimizer
 from cmalight.optim.inner.inner_state import InnerState
+from cmalight.optim.inner.steps import Steps
 from cmalight.rules import tolerant
 from cmalight.rules.paper import PaperRule
 from cmalight.rules.rule import Rule
@@ -151,7 +152,7 @@ class Controlled(EpochOptimizer):
         self.state = base.state
         for name in _SETTINGS:
             self.param_groups[0].setdefault(name, self.defaults[name])
-        self._begin_control(_StepsOfBase(self))
+        self._begin_control()
         if isinstance(base, EpochOptimizer):
             base.steps_outside = -math.inf  # its steps are in our epochs
 
@@ -251,6 +252,10 @@ class Controlled(EpochOptimizer):
             return tolerant.TolerantRule(tolerant.Settings(**{name: home[name] for name in names(tolerant.Settings)}))
         certified = home["rule"] == "certified"
         return PaperRule(**of_the_listing(home), certified=certified, early_rejection=home["early_rejection"])
+
+    def make_steps(self) -> Steps:
+        """Those of the base."""
+        return _StepsOfBase(self)
 
     def require_no_epoch(self) -> None:
         """Also finds out whether somebody has loaded a state into the base itself."""

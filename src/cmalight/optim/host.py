@@ -80,12 +80,12 @@ class EpochOptimizer(Optimizer):
         for group in self.param_groups:
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
-        self._begin_control(GradientSteps(self))
+        self._begin_control()
 
-    def _begin_control(self, steps: Steps) -> None:
+    def _begin_control(self) -> None:
         memory = self.rule().Memory
         require_free_names(memory, self.defaults)
-        self.steps = steps
+        self.steps = self.make_steps()
         self.control = Control(self)
         self.budget = self.__dict__.get("budget") or Budget()
         self.epoch_under_way = None
@@ -101,6 +101,14 @@ class EpochOptimizer(Optimizer):
         Returns:
             The rule, which is asked for anew for each epoch.
         """
+
+    def make_steps(self) -> Steps:
+        """What a step is: by default a gradient step. Asked for again where parameters were added or a state loaded.
+
+        Returns:
+            What `steps` becomes.
+        """
+        return GradientSteps(self)
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
@@ -143,7 +151,7 @@ class EpochOptimizer(Optimizer):
         check_least("weight_decay", param_group.get("weight_decay", self.defaults["weight_decay"]), 0)
         super().add_param_group(param_group)
         if "steps" in self.__dict__:
-            self.steps = GradientSteps(self)  # which looks at every parameter once
+            self.steps = self.make_steps()  # which may look at every parameter once
 
     @property
     def evaluations(self) -> int:
