@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from cmalight import fit
-from cmalight.compiled.epochs import CompiledEngine
+from cmalight.compiled.engine.epochs import CompiledEngine
 
 # Forked where that is safe, so that torch is imported once.
 _CONTEXT: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")

@@ -1,6 +1,8 @@
 """The recipes of CONTRIBUTING.md run as they stand, and give what they promise."""
 
+import importlib
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,8 @@ import pytest
 import torch
 from torch import nn
 
+import cmalight.optim
+import cmalight.rules
 from cmalight import fit
 from cmalight.bench import load
 from cmalight.bench.report import figures
@@ -21,7 +25,11 @@ from tests.training.common import needs_compiler
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
-RECIPES = dict(re.findall(r"^### Add (.*?)\n.*?```python\n(.*?)```", PAGE, re.MULTILINE | re.DOTALL))
+SECTIONS = dict(re.findall(r"^### Add (.*?)\n(.*?)(?=^### |\Z)", PAGE, re.MULTILINE | re.DOTALL))
+BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+RECIPES = {name: "\n\n".join(BLOCK.findall(text)) for name, text in SECTIONS.items()}
+# Those blocks of the recipe for a rule that say in which file they go.
+FILES = dict(re.findall(r"`(src/[\w/]+\.py)`:\n\n```python\n(.*?)```", SECTIONS["a control rule"], re.DOTALL))
 
 
 def cooked(recipe):
@@ -46,18 +54,53 @@ def test_a_recipe_is_at_most_twenty_lines_long(recipe):
 
 
 @pytest.mark.parametrize(
-    ("recipe", "place"),
-    [("a control rule", "rules/mine.py"), ("a figure of the report", "bench/report/mine.py")],
+    ("place", "text"),
+    [
+        *FILES.items(),
+        ("src/cmalight/bench/report/mine.py", f'"""Mine."""\n\n{RECIPES["a figure of the report"]}'),
+    ],
 )
-def test_a_recipe_passes_the_linter_where_it_goes(recipe, place):
-    command = [sys.executable, "-m", "ruff", "check", "--stdin-filename", ROOT / "src" / "cmalight" / place]
-    found = subprocess.run(command, input=f'"""Mine."""\n\n{RECIPES[recipe]}', capture_output=True, text=True, cwd=ROOT)
+def test_a_recipe_passes_the_linter_where_it_goes(place, text):
+    command = [sys.executable, "-m", "ruff", "check", "--stdin-filename", ROOT / place]
+    found = subprocess.run(command, input=text, capture_output=True, text=True, cwd=ROOT)
     assert found.returncode == 0, found.stdout
 
 
-def test_a_rule_judges_epochs():
+@pytest.fixture
+def house(tmp_path):
+    """A copy of the package, and of what says how it is built, with the files of the recipe for a rule."""
+    for part in ("src/cmalight", "docs/contribute"):
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "tests").mkdir()
+    shutil.copy(ROOT / "tests" / "test_rooms.py", tmp_path / "tests")
+    for place, text in FILES.items():
+        assert not (tmp_path / place).exists()
+        (tmp_path / place).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_a_rule_goes_into_the_house_where_its_recipe_says(house):
+    assert len(FILES) == len(BLOCK.findall(SECTIONS["a control rule"])) == 2
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_rooms.py"]
+    found = subprocess.run(command, capture_output=True, text=True, cwd=house)
+    assert found.returncode == 0, found.stdout
+
+
+@pytest.fixture
+def greedy(house, monkeypatch):
+    """The optimizer of the recipe, from the modules that it names."""
+    for room in (cmalight.rules, cmalight.optim):
+        own = house / "src" / room.__name__.replace(".", "/")
+        monkeypatch.setattr(room, "__path__", [*room.__path__, str(own)])
+    yield importlib.import_module("cmalight.optim.greedy").Greedy
+    for name in ("cmalight.rules.greedy", "cmalight.optim.greedy"):
+        del sys.modules[name]
+
+
+def test_a_rule_judges_epochs(greedy):
     model = network()
-    optimizer = cooked("a control rule")["Monotone"](model.parameters(), lr=50.0)
+    optimizer = greedy(torch.optim.SGD(model.parameters(), lr=50.0))
     result = fit(model, nn.MSELoss(), table(60), optimizer=optimizer, batch_size=10, max_epochs=25, progress=False)
     assert {record.outcome for record in result.history} == {"kept", "refused"}
     losses = [record.phi for record in result.history]

@@ -113,6 +113,16 @@ def test_pages_name_extras_in_the_form_of_the_page_on_installing():
     assert [page.name for page in others if 'pip install "cmalight[' in page.read_text()] == []
 
 
+def test_the_page_on_words_gives_each_word_one_meaning():
+    """But for those at its end, which say that they have two."""
+    page = (ROOT / "docs" / "understand" / "words.md").read_text()
+    one, two = (re.findall(r"\*\*(.+?):?\*\*", part) for part in page.split("## Words with two meanings"))
+    assert len(one) > 50
+    assert sorted(set(one)) == sorted(one)
+    assert two == ["tolerance", "sample", "tau"]
+    assert not set(one) & set(two)
+
+
 def test_every_module_that_a_page_names_is_there():
     """By its path in the package, or the end of it."""
     rooms = "|".join({room.partition(".")[0] for floor in FLOORS for room in floor})
@@ -121,7 +131,7 @@ def test_every_module_that_a_page_names_is_there():
     named = {
         (page.name, path)
         for page in pages
-        for path in re.findall(rf"`(?:src/cmalight/)?((?:{rooms})/[\w/]+\.py)`", page.read_text())
+        for path in re.findall(rf"`(?:src/cmalight/)?((?:{rooms})/[\w/]+\.py)`(?!:\n\n```python)", page.read_text())
     }
     assert len(named) > 10
     assert [one for one in named if not any(module.endswith(f"/{one[1]}") for module in modules)] == []
@@ -131,7 +141,7 @@ def test_the_architecture_names_what_is_there_and_every_room():
     page = (ROOT / "docs" / "contribute" / "architecture.md").read_text()
     drawn = [picture.read_text() for picture in sorted((ROOT / "docs" / "contribute" / "pictures").glob("*.mmd"))]
     modules = {part for way in drawn for part in re.findall(r"[\w/]+\.py", way)}
-    rooms = ("", "bench/running", "bench/spec", "optim", "optim/bracket", "optim/control")
+    rooms = ("", "bench/running", "bench/spec", "bench/store", "optim", "optim/bracket", "optim/control")
     places = [ROOT / "src" / "cmalight" / room for room in rooms]
     assert len(modules) > 30
     assert [name for name in modules if not any((place / name).exists() for place in places)] == []
@@ -146,6 +156,31 @@ def test_the_pictures_of_the_architecture_are_those_of_their_sources(way):
     labels = re.findall(r'"(.*?)"', picture.with_suffix(".mmd").read_text())
     assert len(labels) > 14
     assert [line for label in labels for line in label.split("<br>") if line.replace(" ", "") not in shown] == []
+
+
+def test_fit_goes_the_way_that_the_architecture_draws():
+    """Every module of the picture, in its order, from the first call to the last of one epoch."""
+    source = (ROOT / "docs" / "contribute" / "pictures" / "way-of-fit.mmd").read_text()
+    labels = {int(number): label for number, label in re.findall(r'"(\d+) · (.*?)"', source)}
+    assert sorted(labels) == list(range(1, 17))
+    drawn = [path for _, label in sorted(labels.items()) for path in re.findall(r"[\w/]+\.py", label)]
+    called = []
+
+    def look(frame, event, _):
+        if event == "call" and "/cmalight/" in frame.f_code.co_filename:
+            called.append(frame.f_code.co_filename)
+
+    torch.manual_seed(0)
+    x = torch.rand(60, 2)
+    sys.setprofile(look)
+    try:
+        cmalight.fit(
+            nn.Linear(2, 1), nn.MSELoss(), (x, x.sum(1, keepdim=True)), max_epochs=1, engine="eager", progress=False
+        )
+    finally:
+        sys.setprofile(None)
+    places = iter(called)
+    assert [path for path in drawn if not any(place.endswith(f"/{path}") for place in places)] == []
 
 
 def test_the_pictures_show_what_the_page_says(monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 
 from cmalight.files import (
     DEFAULT_LIMIT,
+    check_folder,
     check_outputs,
     refuse_larger,
     remove_abandoned,
@@ -80,3 +81,17 @@ def test_what_was_there_is_kept_where_asked_for(tmp_path: Path) -> None:
 
 def test_json_gets_no_infinities() -> None:
     assert without_infinities({"a": [1.0, float("nan"), (float("inf"), "x")]}) == {"a": [1.0, None, [None, "x"]]}
+
+
+def test_a_folder_that_can_be_made_and_written_to_is_left_as_it_was(tmp_path: Path) -> None:
+    check_folder(tmp_path / "new" / "results")
+    check_folder(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_below_a_file_or_where_nothing_can_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match="file"):
+        check_folder(tmp_path / "file" / "results")
+    with pytest.raises(OSError, match=r"/proc/results"):
+        check_folder(Path("/proc/results"))

@@ -1,28 +1,43 @@
-"""What is public is documented, completely: every class, function, method, argument and field."""
+"""What is public is documented, completely: every class, function, method, argument, field, result and exception."""
 
+import ast
 import dataclasses
 import enum
 import inspect
+import pkgutil
 import re
+import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import cmalight
-from cmalight import bench, datasets, tabular, training
+from cmalight import bench, datasets, models, tabular, training
 from cmalight.bench.report.figures import add_figure
+from cmalight.bench.store import results
 from cmalight.compiled import steps
 from cmalight.integrations.lightning import WatchdogCallback
 from cmalight.optim.host import EpochOptimizer
-from cmalight.rules.rule import Rule
+from cmalight.rules.rule import Decision, Evaluations, InnerCycle, Known, Rule
+from cmalight.tabular import model_file
+from cmalight.training.checkpoints import checkpoint
 
+ROOT = Path(__file__).parent.parent
+VERSIONS = (ROOT / "docs" / "reference" / "versions.md").read_text()
 MODULES = (cmalight, bench, datasets, tabular, training)
+NETWORKS = ("layered", "paper_network", "resnet", "network_to_dict", "network_from_dict")
 OTHERS = (
     cmalight.CMALightClassifier,
     cmalight.CMALightRegressor,
+    *(getattr(models, name) for name in NETWORKS),
     WatchdogCallback,
     EpochOptimizer,
     Rule,
+    InnerCycle,
+    Known,
+    Evaluations,
+    Decision,
     steps.StepRule,
     steps.register,
     add_figure,
@@ -52,14 +67,31 @@ def arguments(function):
 
 def section(docstring, title):
     """The names that are described one by one under a title of Google's style."""
-    found = re.search(rf"^{title}:\n((?:    .*\n?|\n)*)", inspect.cleandoc(docstring), re.MULTILINE)
-    return set(re.findall(r"^    \*?(\w+)(?: \([^)]*\))?:", found[1], re.MULTILINE)) if found else set()
+    found = re.findall(rf"^{title}:\n((?:    .*\n?|\n)*)", inspect.cleandoc(docstring), re.MULTILINE)
+    return set(re.findall(r"^    \*?(\w+)(?: \([^)]*\))?:", "\n".join(found), re.MULTILINE))
+
+
+def test_the_page_on_versions_names_the_formats_of_files():
+    page = " ".join(VERSIONS.split())
+    assert f"checkpoints of `fit` (format {checkpoint.VERSION};" in page
+    assert f"networks saved by `cmalight train` (format {model_file.VERSION})" in page
+    assert f"results of the test-bed (format {results.VERSION})" in page
 
 
 def test_the_page_on_versions_names_the_public_modules():
-    page = (Path(__file__).parent.parent / "docs" / "reference" / "versions.md").read_text()
     named = [*(module.__name__ for module in MODULES), *(thing.__name__ for thing in OTHERS)]
-    assert [name for name in named if f"`{name}`" not in page] == []
+    assert [name for name in named if f"`{name}`" not in VERSIONS] == []
+
+
+def test_the_api_reference_lists_what_is_public():
+    pages = (ROOT / "docs" / "reference" / "api").glob("*.md")
+    listed = [
+        name for page in pages for name in re.findall(r"^\.\. auto\w+:: ([\w.]+)", page.read_text(), re.MULTILINE)
+    ]
+    things = [pkgutil.resolve_name(":".join(name.rsplit(".", 1))) for name in listed]
+    public = [*(getattr(module, name) for module in MODULES for name in module.__all__), *OTHERS]
+    assert [name for name, thing in zip(listed, things, strict=True) if not any(thing is one for one in public)] == []
+    assert [one for one in public if not any(one is thing for thing in things)] == [cmalight.__version__]
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -70,10 +102,45 @@ def test_everything_public_has_a_docstring(name):
         assert [n for n, function in methods(thing) if not inspect.getdoc(function)] == []
 
 
-@pytest.mark.parametrize("name", [name for name, thing in PUBLIC.items() if inspect.isfunction(thing)])
+def described(kind, name, function):
+    """What is said of a function, also where it overrides another; None where that is another library's."""
+    overridden = [vars(one)[name] for one in kind.__mro__ if name in vars(one)] if kind else [function]
+    foreign = any(name in vars(one) for one in kind.__mro__ if not is_ours(one)) if kind else False
+    own = [getattr(one, "__func__", one) for one in overridden if is_ours(one)]
+    return None if foreign else "\n\n".join(inspect.getdoc(one) or "" for one in own)
+
+
+def is_ours(thing):
+    return getattr(getattr(thing, "__func__", thing), "__module__", "").startswith("cmalight")
+
+
+FUNCTIONS = {
+    f"{function.__module__}.{function.__qualname__}": (thing if inspect.isclass(thing) else None, name, function)
+    for thing in PUBLIC.values()
+    for name, function in (methods(thing) if inspect.isclass(thing) else [(thing.__name__, thing)])
+    if inspect.isfunction(function)
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_argument_of_a_function_is_described_by_itself(name):
-    function = PUBLIC[name]
-    assert [one for one in arguments(function) if one not in section(function.__doc__, "Args")] == []
+    text = described(*FUNCTIONS[name])
+    assert text is None or [one for one in arguments(FUNCTIONS[name][2]) if one not in section(text, "Args")] == []
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_a_function_gives_is_described(name):
+    text, gives = described(*FUNCTIONS[name]), FUNCTIONS[name][2].__annotations__.get("return")
+    assert text is None or gives == "None" or re.search("^(Returns|Yields):$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_a_function_raises_is_described(name):
+    """By itself: what those raise that it calls is asked of nobody."""
+    *_, function = FUNCTIONS[name]
+    tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
+    raised = [node for node in ast.walk(tree) if isinstance(node, ast.Raise) and node.exc is not None]
+    assert not raised or section(inspect.getdoc(function), "Raises")
 
 
 @pytest.mark.parametrize("name", [name for name, thing in PUBLIC.items() if inspect.isclass(thing)])
@@ -89,3 +156,11 @@ def test_every_argument_and_field_of_a_class_is_described_by_itself(name):
         described |= section(kind.__init__.__doc__ or "", "Args")
         wanted = arguments(kind.__init__) if any("__init__" in vars(one) for one in own) else []
     assert [one for one in wanted if one not in described] == []
+
+
+def test_the_linter_looks_at_every_module_of_public_names():
+    ignored = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]["per-file-ignores"]
+    (pattern,) = [pattern for pattern, codes in ignored.items() if "D417" in codes]
+    looked_at = set(re.search(r"{(.*)}", pattern)[1].split(","))
+    sources = {Path(inspect.getfile(thing)).relative_to(ROOT / "src" / "cmalight") for thing in PUBLIC.values()}
+    assert {str(source.with_suffix("")) for source in sources} - looked_at == set()

@@ -20,6 +20,9 @@ FLOORS = (
     ("optim.bracket",),
     ("optim",),
     ("compiled", "training.data", "training.solvers", "training.checkpoints"),
+    ("compiled.recorded", "compiled.traced"),
+    ("compiled.native",),
+    ("compiled.engine",),
     ("training.records",),
     ("training.epochs",),
     ("training",),
@@ -45,6 +48,9 @@ def modules():
 
 
 MODULES = modules()
+
+
+DESCRIBED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 
 
 def room_of(module):
@@ -74,6 +80,11 @@ def imports_of(tree):
                     yield inner
                 elif home:
                     yield home
+
+
+def test_every_folder_is_a_room_with_a_floor():
+    folders = {".".join(path.parent.relative_to(SOURCE).parts) for path in SOURCE.rglob("*.py")} - {""}
+    assert folders <= FLOOR.keys()
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name])
@@ -122,6 +133,26 @@ def test_no_private_name_is_reached_from_another_module():
     assert not reached, "\n".join(reached)
 
 
+def test_no_private_name_of_a_parent_is_used_in_another_room():
+    """What a class inherits across rooms is a public seam, and documented."""
+    nodes = [(module, node) for module, tree in MODULES.items() for node in tree.body]
+    homes = {node.name: (module, node) for module, node in nodes if isinstance(node, ast.ClassDef)}
+
+    def ancestors(node):
+        for base in [homes[ast.unparse(one)] for one in node.bases if ast.unparse(one) in homes]:
+            yield base
+            yield from ancestors(base[1])
+
+    used = []
+    for name, (module, node) in homes.items():
+        foreign = [parent for home, parent in ancestors(node) if room_of(home) != room_of(module)]
+        theirs = {private for parent in foreign for private in private_definitions(parent)}
+        own = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute) and not is_foreign(one)}
+        overridden = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
+        used += [f"{module}: {name} {private}" for private in sorted(theirs & (own | overridden))]
+    assert not used, "\n".join(used)
+
+
 def is_private(name):
     return name.startswith("_") and not name.startswith("__")
 
@@ -152,10 +183,13 @@ def test_no_class_has_more_than_twenty_methods(module):
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name and room_of(name) not in ("cli", "__main__")])
 def test_a_library_message_does_not_speak_command_line(module):
-    """A command may be named as one, in backquotes; an argument is called by its name in Python."""
-    for node in ast.walk(MODULES[module]):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            assert not re.search(r"(?<!\w)--[a-z]", re.sub(r"`[^`]*`?", "", node.value)), f"line {node.lineno}"
+    """An argument is called by its name in Python, and what to do is said so that it holds for both."""
+    tree = MODULES[module]
+    described = [node.body[0] for node in ast.walk(tree) if isinstance(node, DESCRIBED) and ast.get_docstring(node)]
+    docstrings = {id(first.value) for first in described}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            assert not re.search(r"(?<!\w)--[a-z]|`cmalight ", node.value), f"line {node.lineno}"
 
 
 def test_the_top_level_holds_few_modules():

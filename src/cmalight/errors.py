@@ -6,8 +6,11 @@ import contextlib
 import difflib
 import math
 import numbers
+import sys
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
+
+LARGEST = 2**63 - 1  # that torch and NumPy count to
 
 
 class DataError(ValueError):
@@ -19,35 +22,53 @@ def invalid(name: str, value: object, expected: str) -> ValueError:
     return ValueError(f"Invalid {name} value: {value!r}; expected {expected}")
 
 
-def check_whole(name: str, value: Any, *, least: int = 0, most: float = math.inf) -> None:
+def is_number(value: object) -> bool:
+    """Whether it is finite; flags are no numbers."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    return bool(abs(value) <= sys.float_info.max)  # type: ignore[operator]
+
+
+def check_whole(name: str, value: Any, *, least: int = 0, most: int = LARGEST) -> None:
     """Refuses what is no whole number in that range; flags are none."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not least <= int(value) <= most:
-        bounds = f">= {least}" if most == math.inf else f"from {least} to {most}"
+        bounds = f">= {least}" if most == LARGEST else f"from {least} to {most}"
         raise invalid(name, value, f"a whole number {bounds}")
+
+
+def check_seed(name: str, value: Any) -> None:
+    """Refuses what NumPy's frozen generator does not take for one."""
+    check_whole(name, value, most=2**32 - 1)
 
 
 def check_positive(name: str, value: Any) -> None:
     """Refuses what is no finite number above 0."""
-    if not isinstance(value, numbers.Real) or not 0.0 < float(value) < math.inf:
+    if not (is_number(value) and value > 0):
         raise invalid(name, value, "a positive number")
 
 
 def check_least(name: str, value: Any, least: int) -> None:
     """Refuses what is no finite number from `least` on."""
-    if not isinstance(value, numbers.Real) or not least <= float(value) < math.inf:
+    if not (is_number(value) and value >= least):
         raise invalid(name, value, f"a number >= {least}")
 
 
 def check_fraction(name: str, value: Any) -> None:
     """Refuses what does not lie between 0 and 1."""
-    if not isinstance(value, numbers.Real) or not 0.0 < float(value) < 1.0:
+    if not (is_number(value) and 0 < value < 1):
         raise invalid(name, value, "a number between 0 and 1, both excluded")
 
 
 def check_share(name: str, value: Any) -> None:
-    """Refuses what does not lie from 0 to 1, both included; flags do not."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= float(value) <= 1:
+    """Refuses what does not lie from 0 to 1, both included."""
+    if not (is_number(value) and 0 <= value <= 1):
         raise invalid(name, value, "a number from 0 to 1")
+
+
+def check_part(name: str, value: Any) -> None:
+    """Refuses what is no share that leaves something."""
+    if not (is_number(value) and 0 <= value < 1):
+        raise invalid(name, value, "a number >= 0 and less than 1")
 
 
 def check_flag(name: str, value: object) -> None:

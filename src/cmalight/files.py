@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import math
 import os
@@ -42,13 +43,26 @@ def _check_place(option: str, path: Path) -> None:
     if _is_device(path):
         return
     remove_abandoned(path.resolve().parent, path.resolve().name)
+    _try_to_write(path, path)
+
+
+def check_folder(folder: Path) -> None:
+    """The same for files in a folder, which may have to be made."""
+    place = next(one for one in (folder, *folder.resolve().parents) if one.exists())
+    if not place.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
+    _try_to_write(place / "any", folder)
+
+
+def _try_to_write(path: Path, asked_for: Path) -> None:
     probe = _temporary_beside(path)
     try:
-        probe.open("xb").close()
+        probe.write_bytes(b"can be written")
     except OSError as error:
-        raise _about(path, error) from error
+        raise _about(asked_for, error) from error
     finally:
-        probe.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            probe.unlink(missing_ok=True)
 
 
 def write_all(contents: Mapping[Path, bytes]) -> None:

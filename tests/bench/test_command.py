@@ -26,7 +26,7 @@ def cmalight(tmp_path, monkeypatch):
         (["run", "nowhere.toml", "--out", "x"], "there is no file nowhere.toml"),
         (["run", "demo"], "needs --out DIR"),
         (["run", "demo", "--out", "x", "--only", "adan"], "did you mean 'adam'?"),
-        (["run", "demo", "--out", "x", "--seeds", "9"], "Invalid seeds: '9'"),
+        (["run", "demo", "--out", "x", "--seeds", "9"], "Invalid --seeds: '9'"),
         (["run", "demo", "--out", "x", "--workers", "0"], "--workers"),
         (["run", "demo", "--out", "x", "--time-limit", "-1"], "--time-limit"),
         (["status", "x"], "x is not a results folder"),

@@ -92,6 +92,20 @@ def test_a_file_that_is_not_there_or_is_a_folder_or_a_data_set_with_a_typo(cmali
     assert "is for classification" in cmalight.refused("train", "wine", "--task", "regression", *EVERYTHING)
 
 
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        (("--test-share", 2), "Invalid --test-share value: 2.0"),
+        (("--save", "nowhere/x.pt"), "--save nowhere/x.pt: there is no directory"),
+        (("--class-weight", "balanced"), "--class-weight is for classes"),
+        (("--lr", 1, "--optimizer-option", "lr=2"), "--lr is given twice"),
+        (("--optimizer-option", "rate=2"), "Invalid --optimizer-option for 'auto'"),
+    ],
+)
+def test_the_command_calls_an_argument_by_its_option(cmalight, houses, given, complaint):
+    assert complaint in cmalight.refused("train", houses, "--target", "price", *given)
+
+
 @pytest.mark.parametrize("kind", ["parquet", "npz"])
 def test_a_file_that_is_cut_off(cmalight, kind):
     path = cmalight.folder / f"t.{kind}"

@@ -162,7 +162,7 @@ def test_a_cell_that_stood_for_a_missing_value_in_training_does_so_again(cmaligh
     text[3] = "?,Oslo,100,150000"
     houses.write_text("\n".join(text) + "\n")
     arguments = ["train", houses, "--target", "price", "--max-epochs", 1, "--save", "model.pt"]
-    assert "missing '?'" in cmalight.refused(*arguments)
+    assert "(--missing '?')" in cmalight.refused(*arguments)
     assert cmalight(*arguments, "--missing", "?", "--impute", "median").exit_code == 0
     assert len(rows_of(cmalight("predict", "model.pt", houses).stdout)) == 80
 
@@ -279,7 +279,7 @@ def test_the_files_of_a_data_set_that_one_trusts_are_taken_and_the_model_says_so
     assert "say that you trust it" in cmalight.refused(*training, "refused.pt")
     result = cmalight(*training, "trusted.pt", "--trust")
     assert result.exit_code == 0, result.stderr
-    assert "are taken whatever their checksum (trust)" in result.stderr
+    assert "are taken whatever their checksum (--trust)" in result.stderr
     assert load_model("trusted.pt").trusted
     assert "trust is for data sets" in cmalight.refused("train", houses, "--target", "price", "--trust")
     assert cmalight("train", houses, "--target", "price", "--max-epochs", 1, "--save", "plain.pt").exit_code == 0

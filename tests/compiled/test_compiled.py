@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from cmalight import CMA, IG, CMALight, Controlled, TensorBatches, fit
-from cmalight.compiled import pace, select
-from cmalight.compiled.epochs import CompiledEngine
+from cmalight.compiled import pace
+from cmalight.compiled.engine import select
+from cmalight.compiled.engine.epochs import CompiledEngine
 from cmalight.compiled.native import library
 from cmalight.evaluation import larger_batches
 from cmalight.training.epochs.loop import ModelAndData, watched_epoch

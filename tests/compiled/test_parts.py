@@ -8,9 +8,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from cmalight import CMALight, TensorBatches, fit
-from cmalight.compiled import select
 from cmalight.compiled.blocks import by_groups
-from cmalight.compiled.checks import check_unchanged
+from cmalight.compiled.engine import select
+from cmalight.compiled.engine.checks import check_unchanged
 from cmalight.compiled.layout import CannotCompile, Layout
 from cmalight.compiled.order import order_of_epoch
 from cmalight.compiled.pace import Pace

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cmalight import Controlled, Objective, TensorBatches, fit
-from cmalight.compiled.epochs import CompiledEngine, unwatched
+from cmalight.compiled.engine.epochs import CompiledEngine, unwatched
 from cmalight.compiled.order import order_of_epoch
 from tests.training.common import MSE, data, model, needs_compiler
 

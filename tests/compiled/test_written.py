@@ -361,7 +361,7 @@ WITHOUT_COMPILER = """
 import logging, torch
 from torch import nn
 from cmalight import fit
-from cmalight.compiled import select
+from cmalight.compiled.engine import select
 logging.basicConfig(format="%(message)s")
 select.pays = lambda *_: True
 x = torch.randn(64, 4)

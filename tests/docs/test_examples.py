@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 import cmalight
-from cmalight import bench, datasets, tabular
+from cmalight import bench, datasets, models, tabular
 from cmalight.integrations.lightning import WatchdogCallback
 
 # One after the other in one folder where the second reads what the first wrote.
@@ -23,6 +23,7 @@ EXAMPLES = {
     "train_on_table": [tabular.train_on_table],
     "load_dataset": [datasets.load_dataset],
     "register": [datasets.register],
+    "layered": [models.layered],
     "bench": [bench.run, bench.load],
 }
 

@@ -3,7 +3,7 @@
 import copy
 import math
 import pickle
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, make_dataclass, replace
 
 import prodigyopt
 import pytest
@@ -13,6 +13,7 @@ from torch import nn
 
 from cmalight import CMALight, Controlled, Objective, Outcome, fit
 from cmalight.optim.control.state import UNKNOWN, ControlState, names
+from cmalight.rules.rule import Decision, Rule
 from cmalight.rules.tolerant import Remembered, TolerantRule
 from tests.helpers import MSE, copied_state, harmful_epoch, network, run_epoch, same_state, small_problem, split, table
 from tests.optim.steady import Steady
@@ -99,6 +100,52 @@ def test_a_refused_first_epoch_leaves_the_base_as_it_was_made(make):
     for group, earlier in zip(optimizer.param_groups, before, strict=True):
         assert group.keys() == earlier.keys()
         assert all(group[name] == earlier[name] for name in group.keys() - counted - {"params"})
+
+
+@dataclass(frozen=True)
+class Seen:
+    seen: int = 0
+    refused: int = 0
+
+
+@dataclass(frozen=True)
+class EverySecond(Rule):
+    """Keeps the first epoch, undoes the second, and so on."""
+
+    Memory = Seen
+
+    def decide(self, inner, known, memory, ask):
+        if memory.seen % 2 == 0:
+            return Decision(Outcome.KEPT, inner.zeta, 1.0, known.phi, None), replace(memory, seen=memory.seen + 1)
+        return Decision(Outcome.REFUSED, 0.0, 0.5, known.phi, None), Seen(memory.seen + 1, memory.refused + 1)
+
+
+class Alternating(Controlled):
+    def rule(self):
+        return EverySecond()
+
+
+def test_a_rule_of_ones_own_remembers_beyond_an_undone_epoch():
+    model, batches, objective = small_problem()
+    optimizer = Alternating(BASES["adam"](model.parameters()))
+    outcomes = [run_epoch(optimizer, objective, model, batches).outcome for _ in range(5)]
+    assert outcomes == [Outcome.KEPT, Outcome.REFUSED] * 2 + [Outcome.KEPT]
+    assert optimizer.control.memory(optimizer.rule()) == Seen(seen=5, refused=2)
+    again = Alternating(optimizer.base)
+    assert again.control.memory(again.rule()) == Seen()
+
+
+@pytest.mark.parametrize("name", ["steps", "theta", "betas", "params"])
+def test_a_memory_whose_names_are_taken_is_refused(name):
+    """Of the control's state, of its settings, of the base's, of torch."""
+    memory = make_dataclass("Own", [(name, float, 1.0)], frozen=True)
+    rule = type("OwnRule", (EverySecond,), {"Memory": memory})
+    kind = type("Own", (Controlled,), {"rule": lambda self: rule()})
+    base = BASES["adam"](network().parameters())
+    before = dict(base.defaults)
+    with pytest.raises(ValueError, match=rf"Own: {name};.*called otherwise"):
+        kind(base)
+    assert before == {known: base.param_groups[0][known] for known in before}
 
 
 def test_a_diverged_epoch_is_undone():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cmalight.cli.errors import A_PATH, KnownName, KnownVerbs, show_messages
+from cmalight.cli.errors import A_PATH, KnownName, KnownVerbs, LibraryCall, show_messages
 from cmalight.errors import duration
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def merge(folders: tuple[Path, ...], out: Path) -> None:
     click.echo(f"{out} has {library.merge(folders, out)} results")
 
 
-@click.command(short_help="Compare solvers on small data, and look at the report: a minute.")
+@click.command(cls=LibraryCall, short_help="Compare solvers on small data, and look at the report: a minute.")
 @click.option("--out", type=A_PATH, metavar="DIR", default=Path("cmalight-demo"), show_default=True)
 @click.option("--quiet", is_flag=True, help="Show errors, warnings and where the report is.")
 def demo(out: Path, quiet: bool) -> None:

@@ -36,22 +36,8 @@ _ADVICE = {
 }
 
 
-# An argument that a message of the library names in brackets, `(impute 'median')`; names of columns are in quotes.
-_ARGUMENT = re.compile(
-    r"'[^']*'|\((?P<name>as_is|categorical|decimal|drop|impute|missing|target|task|unknown)\b(?: '(?P<value>[^']*)')?"
-)
-
-
-def as_typed(message: str) -> str:
-    """The library's message with its arguments as they are typed in a shell: `(--impute median)`."""
-
-    def typed(found: re.Match[str]) -> str:
-        name, value = found["name"], found["value"]
-        if name is None:
-            return found[0]
-        return f"(--{name.replace('_', '-')}" + (f" {shlex.quote(value)}" if value is not None else "")
-
-    return _ARGUMENT.sub(typed, message)
+# Where the library names an argument: as the first word, in backquotes, or in brackets, with a value or without.
+_ARGUMENT = re.compile(r"(?:^|(?<=^Invalid ))\w+(?=[ :])|(?<=`)\w+(?=`)|(?<=\()\w+(?: '[^']*'|(?=\)))")
 
 
 class KnownName(click.Choice[str]):
@@ -63,8 +49,35 @@ class KnownName(click.Choice[str]):
         return str(value)
 
 
+class LibraryCall(click.Command):
+    """A verb, whose errors call an argument of the library by the option that it was given by."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (ValueError, RuntimeError, OSError) as error:
+            if len(error.args) == 1 and isinstance(error.args[0], str):
+                error.args = (_with_options(error.args[0], self),)
+            raise
+
+
+def _with_options(message: str, verb: click.Command) -> str:
+    options = {one.opts[0][2:].replace("-", "_"): one.opts[0] for one in verb.params if isinstance(one, click.Option)}
+
+    def option(match: re.Match[str]) -> str:
+        name, _, value = match[0].partition(" ")
+        typed = options.get(name) or options.get(name.removesuffix("s"))  # optimizer_options: one at a time
+        if typed is None:
+            return match[0]
+        return f"{typed} {shlex.quote(value[1:-1])}" if value else typed
+
+    return _ARGUMENT.sub(option, message)
+
+
 class KnownVerbs(click.Group):
     """A verb that has verbs; the error for an unknown one names the nearest."""
+
+    command_class = LibraryCall
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         found = super().get_command(ctx, cmd_name)
@@ -113,7 +126,12 @@ def _message(error: Exception) -> str | None:
         return None
     if isinstance(error, MemoryError):
         return "there is not enough memory; give less data, or a smaller network"
-    return as_typed(str(error)) if isinstance(error, ValueError | RuntimeError | OSError | ImportError) else None
+    return str(error) if isinstance(error, ValueError | RuntimeError | OSError | ImportError) else None
+
+
+def _as_typed(message: str) -> str:
+    context = click.get_current_context(silent=True)
+    return message if context is None else _with_options(message, context.command)
 
 
 def _say(message: str) -> None:
@@ -121,7 +139,7 @@ def _say(message: str) -> None:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    _say(f"warning: {message}")
+    _say(f"warning: {_as_typed(str(message))}")
 
 
 def show_messages(*, quiet: bool) -> None:
@@ -136,7 +154,7 @@ def show_messages(*, quiet: bool) -> None:
 
 class _Messages(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        message = as_typed(record.getMessage())
+        message = _as_typed(record.getMessage())
         if record.levelno >= logging.WARNING:
             _say(f"warning: {message}")
         elif record.name in _NEWS:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cmalight.cli.errors import A_PATH, KnownName, show_messages
+from cmalight.cli.errors import A_PATH, KnownName, LibraryCall, show_messages
 from cmalight.cli.train import Function, reading_options
 
 
@@ -31,7 +31,7 @@ def table_options(function: Function) -> Function:
     return reading_options(function)
 
 
-@click.command(short_help="Predict the rows of a table with a trained network.")
+@click.command(cls=LibraryCall, short_help="Predict the rows of a table with a trained network.")
 @table_options
 @click.option("--keep", multiple=True, metavar="COLUMN", help="Write this column of FILE beside the predictions.")
 @click.option("--probabilities", is_flag=True, help="Write the probability of every class.")
@@ -68,7 +68,7 @@ def predict(
         click.echo(line, err=out is None)  # what goes into a pipe is the predictions alone
 
 
-@click.command(short_help="Score a trained network on a table that has the target.")
+@click.command(cls=LibraryCall, short_help="Score a trained network on a table that has the target.")
 @table_options
 def evaluate(
     model: Path,

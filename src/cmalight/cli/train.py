@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from cmalight.cli.errors import A_PATH, INTERRUPTED, KnownName, show_messages
+from cmalight.cli.errors import A_PATH, INTERRUPTED, KnownName, LibraryCall, show_messages
 
 Function = Callable[..., Any]
 
@@ -68,7 +68,7 @@ def _taken(kind: Any, given: dict[str, Any]) -> Any:
     return kind(**{one.name: given.pop(one.name) for one in fields(kind)})
 
 
-@click.command(short_help="Train a network on a table or a data set.")
+@click.command(cls=LibraryCall, short_help="Train a network on a table or a data set.")
 @click.argument("source", metavar="FILE|DATASET", help="A table (- is standard input), or the name of a data set.")
 @click.option(
     "--target",

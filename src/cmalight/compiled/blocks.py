@@ -16,7 +16,7 @@ Loss = Callable[[Any, Any], Tensor]
 
 
 class Progress(NamedTuple):
-    """How far an epoch has come; of several starts at once, a place a start in all but `batch` and `going`."""
+    """How far an epoch has come; of several starts at once, one place per start in all but `batch` and `going`."""
 
     batch: Tensor  # the next one
     going: Tensor  # False where the watch has stopped it

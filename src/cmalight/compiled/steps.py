@@ -38,15 +38,40 @@ class StepRule(ABC):
 
     @abstractmethod
     def state(self, optimizer: Optimizer, layout: Layout) -> State:
-        """The optimizer's state, flat; zeros where it has taken no step yet."""
+        """The optimizer's state, flat; zeros where it has taken no step yet.
+
+        Args:
+            optimizer: Whose state it is.
+            layout: Which part of a flat vector each parameter is.
+
+        Returns:
+            What `step` takes and gives.
+        """
 
     @abstractmethod
     def put_state(self, state: State, optimizer: Optimizer, layout: Layout) -> None:
-        """Into `optimizer.state`, as the optimizer itself would have it."""
+        """Into `optimizer.state`, as the optimizer itself would have it.
+
+        Args:
+            state: As `step` gave it.
+            optimizer: Whose state it becomes.
+            layout: As in `state`.
+        """
 
     @abstractmethod
     def step(self, group: int, weights: Tensor, gradient: Tensor, state: State, lr: Tensor) -> tuple[Tensor, State]:
-        """The weights of one group and their state after a step; `lr` is a scalar in double precision."""
+        """The weights of one group and their state after a step; `lr` is a scalar in double precision.
+
+        Args:
+            group: The number of the parameter group.
+            weights: Of that group, flat.
+            gradient: Of the batch's mean loss, flat.
+            state: Of that group, flat.
+            lr: Its step size, a scalar in double precision.
+
+        Returns:
+            The new weights, and the new state.
+        """
 
 
 @dataclass(frozen=True)

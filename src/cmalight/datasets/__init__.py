@@ -19,10 +19,10 @@ from cmalight.errors import DataError, needed, unknown_name
 with needed("data sets need numpy, which is not installed", "data"):
     import numpy  # noqa: F401
 
+from cmalight.datasets.built_in import built_in
 from cmalight.datasets.data_split import DataSplit, split
-from cmalight.datasets.entries.built_in import built_in
-from cmalight.datasets.entries.embedded import GENERATED_NAMES, generated_entry
-from cmalight.datasets.entries.entry import PART, Entry, Raw, RemoteFile, Source
+from cmalight.datasets.embedded import GENERATED_NAMES, generated_entry
+from cmalight.datasets.entry import PART, Entry, Raw, RemoteFile, Source
 from cmalight.datasets.image_formats import Cifar, Idx
 from cmalight.datasets.loading import fetch_files, raw_data, where
 from cmalight.datasets.own import own_entry
@@ -80,7 +80,11 @@ def load_dataset(
 
 
 def datasets() -> list[Entry]:
-    """Every data set there is a name for: the paper's, images, embedded, generated, and those registered."""
+    """Every data set there is a name for: the paper's, images, embedded, generated, and those registered.
+
+    Returns:
+        Their entries.
+    """
     generated = [entry for name in GENERATED_NAMES if (entry := generated_entry(name))]
     return [*_BUILT_IN, *generated, *_registered.values()]
 

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from cmalight.datasets.entries.entry import Array, Meaning, Raw
+from cmalight.datasets.entry import Array, Meaning, Raw, digest_of
 from cmalight.errors import DataError
 from cmalight.files import remove_abandoned, whole_file
 
@@ -25,7 +25,6 @@ _MAGIC = b"CMALDATA"
 _ALIGNMENT = 64
 _LONGEST_HEADER = 1 << 24
 _TYPES = ("uint8", "int16", "int32", "int64", "float32", "float64")
-_CHUNK = 1 << 24
 _logger = logging.getLogger("cmalight")
 
 
@@ -40,7 +39,7 @@ def save(path: Path, raw: Raw, *, recipe: str, stamp: str) -> None:
     """
     arrays = {name: narrowed(array) for name, array in raw.arrays().items()}
     described = [
-        {"name": name, "type": array.dtype.name, "shape": list(array.shape), "sha256": _digest(array)}
+        {"name": name, "type": array.dtype.name, "shape": list(array.shape), "sha256": digest_of([("", array)])}
         for name, array in arrays.items()
     ]
     meaning = None if raw.meaning is None else asdict(raw.meaning)
@@ -135,17 +134,9 @@ def _mapped(path: Path, described: dict[str, Any], offset: int) -> Array:
     array: Array = np.memmap(
         path, dtype=described["type"], mode="r", offset=offset, shape=tuple(int(n) for n in described["shape"])
     )
-    if _digest(array) != described["sha256"]:
+    if digest_of([("", array)]) != described["sha256"]:
         raise DataError(f"its {described['name']} does not match its checksum")
     return array
-
-
-def _digest(array: Array) -> str:
-    sha = hashlib.sha256()
-    data = _bytes(array)
-    for start in range(0, len(data), _CHUNK):
-        sha.update(data[start : start + _CHUNK])
-    return sha.hexdigest()
 
 
 def _bytes(array: Array) -> memoryview:

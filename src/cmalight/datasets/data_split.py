@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cmalight.datasets.entries.entry import Array, Entry, Meaning, Raw
+from cmalight.datasets.entry import Array, Entry, Meaning, Raw
 from cmalight.errors import DataError
 from cmalight.tables.scaling import MinMax
 from cmalight.tables.splitting import split_rows

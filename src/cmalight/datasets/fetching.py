@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urljoin
 
-from cmalight.datasets.entries.entry import Entry, RemoteFile, library
+from cmalight.datasets.entry import Entry, RemoteFile, library
 from cmalight.errors import DataError
 from cmalight.files import refuse_larger, remove_abandoned, whole_file
 

@@ -62,7 +62,7 @@ def least_squares(
 def logistic(rows: int, features: int, *, noise: float = 0.0, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Two classes drawn from a logistic model with known weights; `noise` is the share of labels drawn blindly.
 
-    The labels are int64, 0 or 1, one a row.
+    The labels are int64, 0 or 1, one per row.
     """
     _check(rows=rows, features=features)
     check_share("noise", noise)
@@ -85,7 +85,7 @@ def _blocks(rows: int) -> Iterator[slice]:
 
 
 def _seeded(seed: int) -> torch.Generator:
-    check_whole("seed", seed, most=2**63 - 1)
+    check_whole("seed", seed)
     return torch.Generator().manual_seed(seed)
 
 

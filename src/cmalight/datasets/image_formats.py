@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from cmalight.datasets.archives import members
-from cmalight.datasets.entries.entry import Array, Raw
+from cmalight.datasets.entry import Array, Raw
 from cmalight.errors import DataError
 
 _UNSIGNED_BYTES = 8
@@ -36,7 +36,17 @@ class Idx:
     classes: int = 10
 
     def read(self, files: Mapping[str, Path]) -> Raw:
-        """The images and labels of both parts."""
+        """The images and labels of both parts.
+
+        Args:
+            files: by the names that the entry has for them.
+
+        Returns:
+            What they hold.
+
+        Raises:
+            DataError: if they do not hold that.
+        """
         x, y = self._part(files[self.train_images], files[self.train_labels])
         x_test, y_test = self._part(files[self.test_images], files[self.test_labels])
         if x.shape[1:] != x_test.shape[1:]:
@@ -74,7 +84,17 @@ class Cifar:
     label: int = 0
 
     def read(self, files: Mapping[str, Path]) -> Raw:
-        """The images and labels of both parts."""
+        """The images and labels of both parts.
+
+        Args:
+            files: by the names that the entry has for them.
+
+        Returns:
+            What they hold.
+
+        Raises:
+            DataError: if they do not hold that.
+        """
         path = files[self.archive]
         parts: dict[str, tuple[Array, Array]] = {}
         for name, stream in members(path, self.train + self.test):

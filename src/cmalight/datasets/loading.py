@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from cmalight.datasets import cache
-from cmalight.datasets.entries.entry import PART, Entry, Raw
+from cmalight.datasets.entry import PART, Entry, Raw
 from cmalight.datasets.fetching import cache_folder, files_folder, locate, obtain
 from cmalight.errors import DataError
 
@@ -98,7 +98,7 @@ def _checked(entry: Entry, raw: Raw, files: dict[str, Path] | None = None) -> Ra
     read = f"{entry.name}, read from {', '.join(str(path) for path in files.values())}," if files else entry.name
     rows, features = len(raw.x), _width(raw)
     if len(raw.y) != rows or raw.y.ndim != 1:
-        raise DataError(f"{read} has {rows} rows of inputs and targets of shape {raw.y.shape}: one a row is needed")
+        raise DataError(f"{read} has {rows} rows of inputs and targets of shape {raw.y.shape}: one per row is needed")
     if entry.rows not in (None, rows):
         raise DataError(f"{read} has {rows} rows instead of {entry.rows}: it is another version, or cut short")
     if entry.features not in (None, features):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cmalight.datasets.entries.entry import Entry, RemoteFile
+from cmalight.datasets.entry import Entry, RemoteFile
 from cmalight.datasets.table_formats import Delimited
 from cmalight.errors import DataError, unknown_name
 from cmalight.files import read_toml

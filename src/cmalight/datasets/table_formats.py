@@ -18,7 +18,7 @@ from typing import IO, Any, cast
 import numpy as np
 
 from cmalight.datasets.archives import members
-from cmalight.datasets.entries.entry import Meaning, Raw, library
+from cmalight.datasets.entry import Meaning, Raw, library
 from cmalight.errors import DataError
 from cmalight.files import refuse_larger
 from cmalight.tables.delimited import read_frame
@@ -68,7 +68,17 @@ class Delimited:
             raise ValueError(f"both drop and one_hot have {both!r}; take it out of one of them")
 
     def read(self, files: Mapping[str, Path]) -> Raw:
-        """The rows, encoded."""
+        """The rows, encoded.
+
+        Args:
+            files: by the names that the entry has for them.
+
+        Returns:
+            What they hold.
+
+        Raises:
+            DataError: if they do not hold that.
+        """
         path = files[self.file]
         (frame,) = [self._frame(stream, path) for _, stream in members(path, (self.member or self.file,))]
         return self._encoded(frame, path)
@@ -131,7 +141,17 @@ class Keel:
     one_hot: tuple[str, ...] = ()
 
     def read(self, files: Mapping[str, Path]) -> Raw:
-        """The rows, encoded."""
+        """The rows, encoded.
+
+        Args:
+            files: by the names that the entry has for them.
+
+        Returns:
+            What they hold.
+
+        Raises:
+            DataError: if they do not hold that.
+        """
         path = files[self.file]
         (raw,) = [self._table(stream, path) for _, stream in members(path, (self.member,))]
         return raw

@@ -60,11 +60,22 @@ class TensorBatches:
         return len(self.tensors[0])
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iteration that of this epoch."""
+        """Make the next iteration that of this epoch.
+
+        Args:
+            epoch: Its number, from 0 on.
+        """
         self.epoch = epoch
 
     def permutation(self, epoch: int) -> Tensor:
-        """The order of the samples in that epoch, from (seed, epoch) alone; the same for every device."""
+        """The order of the samples in that epoch, from (seed, epoch) alone; the same for every device.
+
+        Args:
+            epoch: Its number, from 0 on.
+
+        Returns:
+            The numbers of the samples.
+        """
         if self.order == "fixed":
             return torch.arange(self.samples)
         generator = torch.Generator().manual_seed(_mixed(self.seed, epoch))
@@ -78,7 +89,11 @@ class TensorBatches:
         return self._gathered(self.permutation(epoch))
 
     def for_evaluation(self) -> TensorBatches:
-        """The same data in fixed order: iterating that leaves this one's epoch alone."""
+        """The same data in fixed order: iterating that leaves this one's epoch alone.
+
+        Returns:
+            Batches of the same tensors.
+        """
         return TensorBatches(*self.tensors, batch_size=self.batch_size, order="fixed", seed=self.seed)
 
     def _slices(self) -> Iterator[tuple[Tensor, ...]]:

@@ -115,11 +115,15 @@ class Objective:
     def __call__(self) -> float:
         """Evaluate f at the current weights."""
         self._share_out()
-        return self._without_a_trace(self._pass)
+        return self.without_a_trace(lambda _: self.whole_pass())
 
     @torch.no_grad()
     def sample(self) -> Sample:
-        """A fixed small part of the data, whose mean loss tells where steps have led at a fraction of a pass."""
+        """A fixed small part of the data, whose mean loss tells where steps have led at a fraction of a pass.
+
+        Returns:
+            What gives that mean loss when it is called; the same part in every call.
+        """
         self._share_out()
         if self._sample is None:
             self._sample = self._drawn_sample()
@@ -129,7 +133,7 @@ class Objective:
         with undisturbed(self.model, self._part, (self.loss_fn, self._forward)) as generators:
             seed_all(generators)  # for data sets that draw random numbers, as augmentation does
             self._set_mode()
-            may_merge = self._may_merge()
+            may_merge = self.may_merge()
             weights = sum(p.numel() for p in self.model.parameters())
             batches, is_whole = chosen_batches(self._part, may_merge=may_merge, weights=weights)
             if may_merge:
@@ -138,16 +142,32 @@ class Objective:
 
     @torch.no_grad()
     def mean_over(self, batches: Iterable[Any]) -> float:
-        """The mean loss per sample of these batches, over all ranks, with the same random numbers every time."""
+        """The mean loss per sample of these batches, over all ranks, with the same random numbers every time.
+
+        Args:
+            batches: As the loader of the objective gives them.
+
+        Returns:
+            The mean, on every rank.
+        """
 
         def mean(generators: tuple[RandomSource, ...]) -> float:
             seed_all(generators)
             return self._mean_loss(iter(batches))[0]
 
         functions = [function for function in (self.loss_fn, self._forward) if function is not None]
-        return self._without_a_trace(mean, may_draw=not draws_nothing(self.model, *functions))
+        return self.without_a_trace(mean, may_draw=not draws_nothing(self.model, *functions))
 
-    def _without_a_trace(self, mean: Callable[[tuple[RandomSource, ...]], float], *, may_draw: bool = True) -> float:
+    def without_a_trace(self, mean: Callable[[tuple[RandomSource, ...]], float], *, may_draw: bool = True) -> float:
+        """Evaluate something in the objective's mode, and leave buffers, modes and random numbers as they were.
+
+        Args:
+            mean: Evaluates it, given the generators of the random numbers that it may draw.
+            may_draw: Whether it may draw any.
+
+        Returns:
+            What `mean` gave.
+        """
         functions = self.loss_fn, self._forward
         try:
             with undisturbed(self.model, self._part, functions, may_draw=may_draw) as generators:
@@ -156,16 +176,29 @@ class Objective:
         finally:
             reshard(self.model)
 
-    def _pass(self, _generators: tuple[RandomSource, ...]) -> float:
+    def whole_pass(self) -> float:
+        """The mean loss over all the data, as the model and the random numbers are now; sets `samples`.
+
+        Returns:
+            The mean, on every rank.
+        """
         mean, self.samples = self._mean_loss(self._batches())
         return mean
 
     def state_dict(self) -> dict[str, Any]:
-        """What later passes depend on: whether batches are merged, and when that is tried again."""
+        """What later passes depend on: whether batches are merged, and when that is tried again.
+
+        Returns:
+            Plain values.
+        """
         return {"merge": self._merge, "tried": self._tried, "passes": self._passes}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on as the objective that `state_dict` was taken from."""
+        """Go on as the objective that `state_dict` was taken from.
+
+        Args:
+            state: What `state_dict` gave.
+        """
         self._merge, self._tried, self._passes = state["merge"], state["tried"], state["passes"]
 
     def _share_out(self) -> None:
@@ -189,7 +222,7 @@ class Objective:
         """
         total, samples, failure = 0.0, 0.0, None
         try:
-            total, samples = self._own_sums(self._rounds(batches))
+            total, samples = self.own_sums(self._rounds(batches))
         except Exception as error:
             if self._ranks.alone:
                 raise
@@ -203,13 +236,20 @@ class Objective:
             raise ValueError("Objective got no batch from its loader; it must yield at least one, on every pass")
         return sum(row[0] for row in rows) / samples, samples
 
-    def _own_sums(self, rounds: Generator[tuple[Any, bool]]) -> tuple[float, float]:
-        """Σ count · loss and Σ count of this rank."""
+    def own_sums(self, rounds: Generator[tuple[Any, bool]]) -> tuple[float, float]:
+        """What this rank adds to a mean.
+
+        Args:
+            rounds: Batches, and whether each counts.
+
+        Returns:
+            Σ count · loss and Σ count.
+        """
         total: Tensor | None = None
         samples = 0.0
         for batch, counts in rounds:
             try:
-                loss, count = self._evaluate(batch)
+                loss, count = self.evaluate(batch)
             except Exception as error:
                 rounds.throw(error)  # comes back at once, or after the other ranks have been told
                 raise
@@ -228,10 +268,14 @@ class Objective:
         return in_lockstep(batches, self._ranks)
 
     def _batches(self) -> Iterator[Any]:
-        yield from merged(self._part, self.model) if self._may_merge() else self._part
+        yield from merged(self._part, self.model) if self.may_merge() else self._part
 
-    def _may_merge(self) -> bool:
-        """Asked once a pass."""
+    def may_merge(self) -> bool:
+        """Whether batches are evaluated several at once; asked once for each pass, because it is tried now and then.
+
+        Returns:
+            True where that gives the same.
+        """
         self._passes += 1
         if self._merge is None and not self._ranks.alone and communicates(self.model):
             self._merge = False  # the trial would not make equally many forward passes on every rank
@@ -241,7 +285,18 @@ class Objective:
                 self._merge, self._tried = self._merging_is_exact(), True
         return bool(self._merge) and not looks_across_the_batch(self.model)
 
-    def _evaluate(self, batch: Any) -> tuple[Tensor, float]:
+    def evaluate(self, batch: Any) -> tuple[Tensor, float]:
+        """One batch, as the model is now.
+
+        Args:
+            batch: As the loader gives it.
+
+        Returns:
+            Its mean loss, and its count.
+
+        Raises:
+            ValueError: If the loss is no scalar.
+        """
         if self.before_batch is not None:
             self.before_batch()
         if self._forward is not None:
@@ -294,8 +349,8 @@ class Objective:
             return False
         few = first[0][:_TRIED_SAMPLES], first[1][:_TRIED_SAMPLES]
         try:
-            loss, samples = self._evaluate(few)
-            parts = [self._evaluate((few[0][i : i + 1], few[1][i : i + 1])) for i in range(len(few[0]))]
+            loss, samples = self.evaluate(few)
+            parts = [self.evaluate((few[0][i : i + 1], few[1][i : i + 1])) for i in range(len(few[0]))]
         except (RuntimeError, ValueError):
             return False  # a model that cannot take a single sample, or a target that the loss ignores
         samples_of_parts = sum(count for _, count in parts)

@@ -37,10 +37,11 @@ class TrainingObjective(Objective):
         self._numbers = itertools.count()
         super().__init__(module, None, _training_loader(trainer), forward=self._forward_batch)
 
-    def _without_a_trace(self, mean: Callable[[tuple[RandomSource, ...]], float], *, may_draw: bool = True) -> float:
+    def without_a_trace(self, mean: Callable[[tuple[RandomSource, ...]], float], *, may_draw: bool = True) -> float:
+        """Nor in what the module logs."""
         self._numbers = itertools.count()
         with _silenced(self.model):
-            return super()._without_a_trace(mean, may_draw=may_draw)
+            return super().without_a_trace(mean, may_draw=may_draw)
 
     def _forward_batch(self, module: Any, batch: Any) -> tuple[Tensor, Any]:
         batch = self._prepared(batch)

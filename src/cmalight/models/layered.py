@@ -42,6 +42,7 @@ class ConstantColumn(nn.Module):
         self.features = features
 
     def forward(self, x: Tensor) -> Tensor:
+        """One column more."""
         if x.shape[-1] != self.features:
             raise ValueError(
                 f"This network takes {self.features} features per sample, but got input of shape {tuple(x.shape)}; "
@@ -50,6 +51,7 @@ class ConstantColumn(nn.Module):
         return torch.cat((x, x.new_ones(*x.shape[:-1], 1)), dim=-1)
 
     def extra_repr(self) -> str:
+        """As torch asks for it."""
         return f"features={self.features}"
 
 
@@ -103,7 +105,31 @@ def layered(
     activation: str = "sigmoid",
     constant_input: bool = False,
 ) -> FullyConnected:
-    """The network of a size such as "3x20": 3 hidden layers of 20 neurons."""
+    """The network of a size such as "3x20": 3 hidden layers of 20 neurons.
+
+    Args:
+        size: LAYERSxNEURONS.
+        features: How many inputs it takes per sample.
+        outputs: How many it gives.
+        bias: Whether its layers have biases.
+        activation: After each hidden layer: "sigmoid", "tanh", "relu", "gelu" or "silu".
+        constant_input: Whether it appends the constant 1 to its inputs.
+
+    Returns:
+        A network of random weights.
+
+    Raises:
+        ValueError: If the size cannot be read, or a number is out of its range.
+
+    Example:
+        >>> from cmalight.models import layered
+        >>> layered("1x2", features=8, activation="tanh")
+        FullyConnected(
+          (0): Linear(in_features=8, out_features=2, bias=True)
+          (1): Tanh()
+          (2): Linear(in_features=2, out_features=1, bias=True)
+        )
+    """
     layers, width = parse_size(size)
     return LayeredSpec(layers, width, features, outputs, bias, activation, constant_input)._layers()
 

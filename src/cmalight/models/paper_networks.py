@@ -48,11 +48,23 @@ class LargeSpec(NetworkSpec):
 
 
 def paper_network(name: str, features: int) -> nn.Module:
-    """One of `PAPER_NETWORKS` for data of so many features: the table's d less one, its constant column."""
+    """One of the paper's seven networks.
+
+    Args:
+        name: Its size as the paper writes it: 1x50, 3x20, 5x50, 10x50, 12x300, 12x500 or 30x500.
+        features: Of the data: the d of the paper's table less one, its constant column.
+
+    Returns:
+        A network of random weights.
+
+    Raises:
+        ValueError: If it is none of the seven, or the number of features is out of its range.
+    """
     return paper_spec(name, features).build()
 
 
 def paper_spec(name: str, features: int) -> LayeredSpec | LargeSpec:
+    """What `paper_network` builds."""
     layers, width = parse_size(name)
     size = f"{layers}x{width}"
     if size not in PAPER_NETWORKS:

@@ -25,6 +25,7 @@ class Residual(nn.Module):
         self.shortcut = nn.Identity() if same_shape else _convolution(inputs, outputs, kernel=1, stride=stride)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Maps of the same size, but for the stride."""
         return functional.relu(self.branch(x) + self.shortcut(x))
 
 
@@ -71,6 +72,8 @@ RESNET_DEPTHS = tuple(_PLANS)
 
 @dataclass(frozen=True)
 class ResNetSpec(NetworkSpec):
+    """A ResNet by the arguments of `resnet`."""
+
     kind: ClassVar[str] = "resnet"
 
     depth: int
@@ -85,6 +88,7 @@ class ResNetSpec(NetworkSpec):
         check_whole("width", self.width, least=1, most=10_000)
 
     def build(self) -> ResNet:
+        """The network, with He's initial values."""
         network = self._layers()
         network.apply(_initialise)
         return network
@@ -112,6 +116,7 @@ class ResNet(nn.Module):
         self.head = nn.Linear(inputs, spec.classes)
 
     def forward(self, images: Tensor) -> Tensor:
+        """The logits."""
         maps: Tensor = self.stages(self.stem(images))
         logits: Tensor = self.head(maps.mean(dim=(-2, -1)))
         return logits
@@ -126,12 +131,15 @@ def resnet(depth: int, *, classes: int = 10, channels: int = 3, width: int = 64)
     """ResNet-18, -34, -50, -101 or -152.
 
     Args:
-        depth: its layers.
-        classes: how many logits it gives.
-        channels: of the images.
-        width: of the first stage, which the others double; 64 for the networks of that name.
+        depth: Its layers.
+        classes: How many logits it gives.
+        channels: Of the images.
+        width: Of the first stage, which the others double; 64 for the networks of that name.
 
     Returns:
         A network of random weights.
+
+    Raises:
+        ValueError: If there is no such depth, or a number is out of its range.
     """
     return ResNetSpec(depth, classes, channels, width).build()

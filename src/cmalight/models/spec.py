@@ -52,11 +52,22 @@ class NetworkSpec(ABC):
             return sum(parameter.numel() for parameter in self._layers().parameters())
 
     def to_dict(self) -> dict[str, Any]:
+        """What `spec_from_dict` takes."""
         return {"kind": self.kind, **dataclasses.asdict(self)}
 
 
 def network_to_dict(network: nn.Module) -> dict[str, Any]:
-    """The description that `network_from_dict` takes: numbers, words and flags, no weights."""
+    """The description that `network_from_dict` takes: numbers, words and flags, no weights.
+
+    Args:
+        network: One that a function of `cmalight.models` made.
+
+    Returns:
+        The description.
+
+    Raises:
+        ValueError: If it is another network.
+    """
     spec = getattr(network, "spec", None)
     if not isinstance(spec, NetworkSpec):
         raise ValueError(
@@ -66,11 +77,22 @@ def network_to_dict(network: nn.Module) -> dict[str, Any]:
 
 
 def network_from_dict(plain: Mapping[str, Any]) -> nn.Module:
-    """The freshly initialised network of a description; load its weights with `load_state_dict`."""
+    """The network of a description.
+
+    Args:
+        plain: What `network_to_dict` gave.
+
+    Returns:
+        A network of random weights; load those it had with `load_state_dict`.
+
+    Raises:
+        ValueError: If it describes no network, or one that is too large.
+    """
     return spec_from_dict(plain).build()
 
 
 def spec_from_dict(plain: Mapping[str, Any]) -> NetworkSpec:
+    """What is described, checked."""
     if not isinstance(plain, Mapping):
         raise ValueError(f"Invalid network description: {plain!r}; expected a dict with a 'kind'")
     values = dict(plain)

@@ -17,6 +17,7 @@ from cmalight.optim.control.budget import Budget, Constant
 from cmalight.optim.control.state import ControlState, names
 from cmalight.optim.host import EpochOptimizer
 from cmalight.optim.inner.inner_state import InnerState
+from cmalight.optim.inner.steps import Steps
 from cmalight.rules import tolerant
 from cmalight.rules.paper import PaperRule
 from cmalight.rules.rule import Rule
@@ -25,7 +26,6 @@ _RULES = ("tolerant", "light", "certified")
 _OF_THE_PAPER = ("tau", "gamma", "delta", "max_extrapolations", "early_rejection")
 # What the control keeps in the first group, beside its state; all else there is the base's.
 _SETTINGS = ("rule", *names(tolerant.Settings), *_OF_THE_PAPER)
-_CONTROL = {*_SETTINGS, *names(ControlState, tolerant.Remembered)}
 # Optimizers whose weight decay is decoupled, but for those that say so in their groups.
 _DECOUPLED = ("AdamW", "Adafactor", "Muon", "RAdamScheduleFree")
 _DEFAULTS = tolerant.Settings()
@@ -148,6 +148,7 @@ class Controlled(EpochOptimizer):
         self.defaults = {**base.defaults, **settings}  # the base's, too: schedulers of momentum look there
         base.param_groups[0].update(own)  # also over what an earlier control may have left there
         self._attach(base)
+        self.control.remember(self.rule().Memory())
         if lr is not None:
             self.control.step_sizes.scale_to(float(lr))
 
@@ -158,7 +159,7 @@ class Controlled(EpochOptimizer):
         self.state = base.state
         for name in _SETTINGS:
             self.param_groups[0].setdefault(name, self.defaults[name])
-        self._begin_control(_StepsOfBase(self))
+        self._begin_control()
         if isinstance(base, EpochOptimizer):
             base.steps_outside = -math.inf  # its steps are in our epochs
 
@@ -194,7 +195,15 @@ class Controlled(EpochOptimizer):
         self.budget.reported = Constant(float(share))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters to the base; follow it by `restart(objective)` where it changes the objective."""
+        """Add parameters to the base; follow it by `restart(objective)` where it changes the objective.
+
+        Args:
+            param_group: As in torch.
+
+        Raises:
+            RuntimeError: If it is called inside an epoch.
+            ValueError: If it brings a setting of the control, or maximizes.
+        """
         if "base" not in self.__dict__:  # while torch's constructor runs
             Optimizer.add_param_group(self, param_group)
             return
@@ -210,6 +219,9 @@ class Controlled(EpochOptimizer):
         """For steps outside an epoch of a base that trains at one point and is judged at another (schedule-free ones).
 
         An epoch switches by itself, and leaves the base where it is judged.
+
+        Args:
+            mode: Whether to go where it trains; False goes where it is judged.
         """
         if (switch := getattr(self.base, "train" if mode else "eval", None)) is not None:
             switch()
@@ -248,6 +260,10 @@ class Controlled(EpochOptimizer):
             return tolerant.TolerantRule(tolerant.Settings(**{name: home[name] for name in names(tolerant.Settings)}))
         certified = home["rule"] == "certified"
         return PaperRule(**of_the_listing(home), certified=certified, early_rejection=home["early_rejection"])
+
+    def make_steps(self) -> Steps:
+        """Those of the base."""
+        return _StepsOfBase(self)
 
     def require_no_epoch(self) -> None:
         """Also finds out whether somebody has loaded a state into the base itself."""
@@ -315,7 +331,8 @@ class _StepsOfBase:
         return 0.0 if decoupled else float(group.get("weight_decay", 0.0))
 
     def remembered(self) -> InnerState | None:
-        return InnerState(self._optimizer.base, apart={"lr", *_CONTROL})
+        of_control = names(ControlState, tolerant.Remembered, self._optimizer.rule().Memory)
+        return InnerState(self._optimizer.base, apart={"lr", *_SETTINGS, *of_control})
 
     def to_training_point(self) -> None:
         self._optimizer.train()

@@ -19,7 +19,7 @@ from cmalight.optim.control import stalls
 from cmalight.optim.control.arguments import check_lr, refuse_maximize
 from cmalight.optim.control.budget import Budget
 from cmalight.optim.control.control import Control
-from cmalight.optim.control.state import UNKNOWN, ControlState, complete
+from cmalight.optim.control.state import UNKNOWN, ControlState, complete, require_free_names
 from cmalight.optim.inner.steps import GradientSteps, Steps
 from cmalight.parallel.ranks import ranks_for
 from cmalight.rules.rule import Rule
@@ -80,21 +80,35 @@ class EpochOptimizer(Optimizer):
         for group in self.param_groups:
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
-        self._begin_control(GradientSteps(self))
+        self._begin_control()
 
-    def _begin_control(self, steps: Steps) -> None:
-        self.steps = steps
+    def _begin_control(self) -> None:
+        memory = self.rule().Memory
+        require_free_names(memory, self.defaults)
+        self.steps = self.make_steps()
         self.control = Control(self)
         self.budget = self.__dict__.get("budget") or Budget()
         self.epoch_under_way = None
         self.steps_outside = 0
         complete(self.param_groups[0], ControlState)
-        complete(self.param_groups[0], self.rule().Memory)
+        complete(self.param_groups[0], memory)
         _teach_wrappers()
 
     @abstractmethod
     def rule(self) -> Rule:
-        """By what an epoch is judged, with the settings as they are now."""
+        """By what an epoch is judged, with the settings as they are now.
+
+        Returns:
+            The rule, which is asked for anew for each epoch.
+        """
+
+    def make_steps(self) -> Steps:
+        """What a step is: by default a gradient step. Asked for again where parameters were added or a state loaded.
+
+        Returns:
+            What `steps` becomes.
+        """
+        return GradientSteps(self)
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
@@ -102,7 +116,14 @@ class EpochOptimizer(Optimizer):
         return all(group["fused"] for group in self.param_groups)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As in torch; not inside an epoch."""
+        """As in torch; not inside an epoch.
+
+        Args:
+            state_dict: What `state_dict` gave.
+
+        Raises:
+            RuntimeError: If it is called inside an epoch.
+        """
         if self.epoch_under_way is not None:
             raise RuntimeError("load_state_dict() was called inside an epoch: leave its `with` block first")
         if any(group.get("maximize") for group in state_dict["param_groups"]):
@@ -110,7 +131,15 @@ class EpochOptimizer(Optimizer):
         super().load_state_dict(state_dict)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters, as in torch; follow it by `restart(objective)` where it changes the objective."""
+        """Add parameters, as in torch; follow it by `restart(objective)` where it changes the objective.
+
+        Args:
+            param_group: As in torch.
+
+        Raises:
+            RuntimeError: If it is called inside an epoch.
+            ValueError: If it brings a setting of the whole optimizer, or a value is out of its range.
+        """
         if getattr(self, "epoch_under_way", None) is not None:
             raise RuntimeError("add_param_group() was called inside an epoch: leave its `with` block first")
         if param_group.get("maximize"):
@@ -122,7 +151,7 @@ class EpochOptimizer(Optimizer):
         check_least("weight_decay", param_group.get("weight_decay", self.defaults["weight_decay"]), 0)
         super().add_param_group(param_group)
         if "steps" in self.__dict__:
-            self.steps = GradientSteps(self)  # which looks at every parameter once
+            self.steps = self.make_steps()  # which may look at every parameter once
 
     @property
     def evaluations(self) -> int:
@@ -180,7 +209,11 @@ class EpochOptimizer(Optimizer):
             raise
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As in torch."""
+        """As in torch.
+
+        Args:
+            set_to_none: As in torch.
+        """
         if set_to_none and not torch.compiler.is_compiling():
             # Torch's own takes a multiple of this for its profiler's record, on the path of every batch.
             for group in self.param_groups:
@@ -226,7 +259,11 @@ class EpochOptimizer(Optimizer):
     # What the bracket asks.
 
     def require_no_epoch(self) -> None:
-        """One epoch at a time; one whose block Ctrl-C left half-way is tidied up."""
+        """One epoch at a time; one whose block Ctrl-C left half-way is tidied up.
+
+        Raises:
+            RuntimeError: If one is under way.
+        """
         epoch = self.epoch_under_way
         if epoch is None:
             return

@@ -87,19 +87,42 @@ class Evaluations(Protocol):
     """What a rule may ask for; each is evaluated when it is asked for, and not known already."""
 
     def f_start(self) -> float:
-        """f(w^k)."""
+        """f(w^k).
+
+        Returns:
+            +inf where it is not finite.
+        """
 
     def f_at(self, alpha: float) -> float:
-        """f(w^k + alpha d)."""
+        """f(w^k + alpha d).
+
+        Args:
+            alpha: How far to go along d.
+
+        Returns:
+            +inf where it is not finite.
+        """
 
     def sample_first(self) -> float:
-        """The mean loss of a fixed sample of the data at w⁰."""
+        """The mean loss of a fixed sample of the data at w⁰.
+
+        Returns:
+            +inf where it is not finite.
+        """
 
     def sample_before(self) -> float:
-        """The same at w^k."""
+        """The same at w^k.
+
+        Returns:
+            +inf where it is not finite.
+        """
 
     def sample_after(self) -> float:
-        """The same at w̃."""
+        """The same at w̃.
+
+        Returns:
+            +inf where it is not finite.
+        """
 
 
 @dataclass(frozen=True)
@@ -111,7 +134,8 @@ class Rule(ABC):
     """A way to judge epochs; made anew for each of them from the settings of the optimizer.
 
     Attributes:
-        Memory: A frozen dataclass of plain numbers, with defaults: what the rule remembers from epoch to epoch.
+        Memory: A frozen dataclass of plain numbers, with defaults: what the rule remembers from epoch to epoch. Its
+            names are those of no setting of the optimizer, and of nothing in `ControlState`.
         uses_a_sample: Whether it asks for the mean loss of a sample.
         judges_parts: Whether a part of an epoch can be judged like a whole one.
         begins_with_a_pass: Whether it needs f(w⁰) itself; otherwise a sample's mean loss stands for it.
@@ -124,18 +148,51 @@ class Rule(ABC):
 
     @abstractmethod
     def decide(self, inner: InnerCycle, known: Known, memory: Any, ask: Evaluations) -> tuple[Decision, Any]:
-        """What the steps lead to, and what to remember."""
+        """What the steps lead to, and what to remember.
+
+        Args:
+            inner: What the steps gave.
+            known: What was known before them.
+            memory: What the rule remembers.
+            ask: For evaluations.
+
+        Returns:
+            Where to go, and the new memory.
+        """
 
     def begins_at(self, zeta: float) -> float:
-        """ζ⁰, where somebody has asked for `zeta`."""
+        """ζ⁰, where somebody has asked for `zeta`.
+
+        Args:
+            zeta: The step size that the optimizer has.
+
+        Returns:
+            The one that the run begins with.
+        """
         return zeta
 
     def fresh(self, f_0: float, zeta: float) -> Any:
-        """What is remembered at w⁰, with ζ⁰ = `zeta`."""
+        """What is remembered at w⁰, with ζ⁰ = `zeta`.
+
+        Args:
+            f_0: f(w⁰), or the sample's mean loss there.
+            zeta: ζ⁰.
+
+        Returns:
+            A `Memory`.
+        """
         return self.Memory()
 
     def after_outside_change(self, memory: Any, *, zeta: float) -> Any:
-        """What to remember once somebody else has set the step size to `zeta`."""
+        """What to remember once somebody else has set the step size to `zeta`.
+
+        Args:
+            memory: What the rule remembers.
+            zeta: The step size as it is now.
+
+        Returns:
+            The new memory.
+        """
         return memory
 
     def factor(self, share: float | None, steps: int) -> float:
@@ -144,11 +201,22 @@ class Rule(ABC):
         Args:
             share: The share of the budget that is done; None where there is none.
             steps: How many steps were taken since w⁰.
+
+        Returns:
+            From 0 to 1.
         """
         return 1.0
 
     def window(self, memory: Any, batches: int | None) -> int | None:
-        """After how many steps to judge, in an epoch of `batches` (None: not known); None means at its end."""
+        """After how many steps to judge, in an epoch of `batches` (None: not known); None means at its end.
+
+        Args:
+            memory: What the rule remembers.
+            batches: Of the epoch.
+
+        Returns:
+            How many steps.
+        """
         return None
 
     @property
@@ -167,15 +235,42 @@ class Rule(ABC):
         return False
 
     def doubtful_above(self, known: Known) -> float:
-        """Up to here a lower bound of f̃ cannot make an epoch lost."""
+        """Up to here a lower bound of f̃ cannot make an epoch lost.
+
+        Args:
+            known: What was known before the epoch.
+
+        Returns:
+            The bound.
+        """
         return math.inf
 
     def is_lost(self, lower_bound: float, known: Known, f_start: Callable[[], float]) -> bool:
-        """Whether an epoch with at least this f̃ is certain to be rejected."""
+        """Whether an epoch with at least this f̃ is certain to be rejected.
+
+        Args:
+            lower_bound: Of f̃.
+            known: What was known before the epoch.
+            f_start: Gives f(w^k), evaluated where it is not known.
+
+        Returns:
+            True where it is certain.
+        """
         return False
 
     def decide_early(self, inner: InnerCycle, known: Known) -> Decision:
-        """What an epoch leads to that was ended early; `inner.f_tilde` is then a lower bound."""
+        """What an epoch leads to that was ended early; `inner.f_tilde` is then a lower bound.
+
+        Args:
+            inner: What the steps gave.
+            known: What was known before them.
+
+        Returns:
+            Where to go.
+
+        Raises:
+            NotImplementedError: Of a rule that never rejects early.
+        """
         raise NotImplementedError
 
 

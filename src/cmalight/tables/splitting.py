@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cmalight.errors import DataError
+from cmalight.errors import DataError, check_part, check_seed
 
 Rows = npt.NDArray[np.intp]
 
@@ -26,8 +26,7 @@ def training_count(rows: int, test_share: float) -> int:
 
 
 def _test_count(rows: int, test_share: float) -> int:
-    if not 0 <= test_share < 1:
-        raise ValueError(f"test_share must lie in [0, 1), got {test_share}")
+    check_part("test_share", test_share)
     return math.ceil(round(rows * test_share, 9))
 
 
@@ -37,8 +36,7 @@ def permutation(rows: int, seed: int) -> Rows:
     Raises:
         ValueError: the seed is not one.
     """
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be a whole number from 0 to 2**32 - 1, got {seed}")
+    check_seed("seed", seed)
     return np.random.RandomState(seed).permutation(rows).astype(np.intp)
 
 

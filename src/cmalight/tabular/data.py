@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cmalight.errors import check_choice, invalid
+from cmalight.errors import check_choice, check_part
 from cmalight.tables.encoding import CategoricalFeature, FeatureEncoding, NumericFeature
 from cmalight.tables.reading import read_table
 from cmalight.tables.recognition import Recognition, recognise
@@ -60,8 +60,7 @@ class TableChoices:
     trust: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.test_share < 1:
-            raise invalid("test_share", self.test_share, "0 or more, and less than 1")
+        check_part("test_share", self.test_share)
         check_choice("impute", self.impute, ("median", None))
         check_choice("scaling", self.scaling, SCALING_KINDS)
         check_choice("task", self.task, ("regression", "classification", None))

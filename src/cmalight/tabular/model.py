@@ -59,6 +59,9 @@ class Predictions:
 
         Args:
             probabilities: one column for each class, named by it, in place of the largest.
+
+        Returns:
+            One row per prediction.
         """
         import pandas
 
@@ -71,7 +74,14 @@ class Predictions:
         return pandas.DataFrame(columns)
 
     def to_csv(self, *, probabilities: bool = False) -> str:
-        """The frame as csv: predictions to eight digits, probabilities to four places."""
+        """The frame as csv: predictions to eight digits, probabilities to four places.
+
+        Args:
+            probabilities: as in `to_pandas`.
+
+        Returns:
+            The text of a file.
+        """
         frame = self.to_pandas(probabilities=probabilities)
         kept = [column.name for column in self.kept]
         for name in frame.columns.drop(kept):
@@ -115,18 +125,39 @@ class TabularModel:
         return (*(name for name in self.features.names if name not in made), *(one.name for one in converted))
 
     def reading(self, reading: Reading) -> Reading:
-        """How a file has to be read so that its cells mean what they meant in the training data."""
+        """How a file has to be read so that its cells mean what they meant in the training data.
+
+        Args:
+            reading: as it is asked for.
+
+        Returns:
+            The same, with what stood for a missing value in training.
+        """
         converted = (one.name for one in self.recognition.columns)
         as_text = frozenset((*(feature.name for feature in self.features.categorical), *converted))
         missing = (*reading.missing, *self.missing)
         return replace(reading, as_text=as_text, missing=missing, target=self.target.name)
 
     def table(self, frame: pandas.DataFrame) -> Table:
-        """The table of a frame, its columns taken as they were in training."""
+        """The table of a frame, its columns taken as they were in training.
+
+        Args:
+            frame: with the columns of the training data; more are left alone.
+
+        Returns:
+            What `predict` takes.
+        """
         return table_from_frame(frame, Path("the frame"), self.reading(Reading()), "frame")
 
     def encode(self, rows: Table | pandas.DataFrame) -> npt.NDArray[np.float32]:
-        """What the network takes for each row: what an exported file has to be given."""
+        """What the network takes for each row: what an exported file has to be given.
+
+        Args:
+            rows: a frame, or a table of `read_table`.
+
+        Returns:
+            One row of inputs per row.
+        """
         return self.features.apply(rows if isinstance(rows, Table) else self.table(rows)).astype(np.float32)
 
     def export(self, path: str | Path) -> None:
@@ -146,6 +177,9 @@ class TabularModel:
             rows: a frame, or a table of `read_table`.
             unknown: a category that the training rows did not have is none of the known ones ("zeros"), or an error.
             keep: columns to hand back beside the predictions; they may be others than those of the training.
+
+        Returns:
+            One per row.
 
         Raises:
             DataError: a column is missing, more than is known, or not what it was in training.
@@ -168,6 +202,14 @@ class TabularModel:
         self, rows: Table | pandas.DataFrame, *, unknown: Unknown = "zeros", keep: Collection[str] = ()
     ) -> Scores:
         """Scores the predictions of rows whose target is known; arguments as those of `predict`.
+
+        Args:
+            rows: a frame, or a table of `read_table`, with the target.
+            unknown: as in `predict`.
+            keep: as in `predict`.
+
+        Returns:
+            The scores, beside those of a guess.
 
         Raises:
             DataError: as `predict`; or the target is not there, is missing in a row, or is a class of no training row.
@@ -202,7 +244,14 @@ class TabularModel:
 
     @torch.no_grad()
     def outputs(self, encoded: Any) -> Array:
-        """What the network itself gives for encoded rows: a scaled number, or one score per class."""
+        """What the network itself gives for encoded rows: a scaled number, or one score per class.
+
+        Args:
+            encoded: what `encode` gave.
+
+        Returns:
+            One row per row.
+        """
         inputs = torch.as_tensor(encoded, dtype=torch.float32)
         self.network.eval()
         parts = [self.network(inputs[i : i + _ROWS_AT_ONCE]) for i in range(0, len(inputs), _ROWS_AT_ONCE)]

@@ -63,7 +63,7 @@ def load_model(path: str | Path) -> TabularModel:
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a directory; give the model file in it")
     if not path.exists():
-        raise FileNotFoundError(f"there is no model file {path}; `cmalight train ... --save {path}` writes one")
+        raise FileNotFoundError(f"there is no model file {path}; train a model and save it there")
     try:
         plain = unseal(path.read_bytes(), kind=KIND, version=VERSION)
     except VersionError as error:
@@ -77,7 +77,7 @@ def load_model(path: str | Path) -> TabularModel:
         ) from error
     except SealError as error:
         raise ValueError(
-            f"{path} is cut off, or not a model file of cmalight; expected one that `cmalight train --save` wrote"
+            f"{path} is cut off, or not a model file of cmalight; expected one that was saved after a training"
         ) from error
     try:
         return _model_from(plain)

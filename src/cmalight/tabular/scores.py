@@ -51,6 +51,9 @@ class Scores:
 
         Args:
             rows: what the rows are called.
+
+        Returns:
+            One line for the model, one for the guess.
         """
         lines = [f"{label}:" for label in (rows, self.guess)]
         for name in self.values:
@@ -60,13 +63,21 @@ class Scores:
         return lines
 
     def confusion(self) -> npt.NDArray[np.int64]:
-        """How often a row of a class (down) was taken for each class (across)."""
+        """How often a row of a class (down) was taken for each class (across).
+
+        Returns:
+            A square matrix, in the order of the classes.
+        """
         from sklearn.metrics import confusion_matrix  # type: ignore[import-untyped]
 
         return np.asarray(confusion_matrix(self.truth, self.predicted, labels=list(self.classes)))
 
     def confusion_lines(self) -> Iterator[str]:
-        """The confusion matrix for a reader; nothing for numbers, or where it would be too wide."""
+        """The confusion matrix for a reader; nothing for numbers, or where it would be too wide.
+
+        Returns:
+            Its lines, with a heading.
+        """
         if not 0 < len(self.classes) <= _MOST_SHOWN:
             return
         import pandas
@@ -80,6 +91,7 @@ def guess_of(target: Target, encoded: Any) -> tuple[float, ...]:
     """What to say without looking at a row: the mean of the target, or the share of each class.
 
     Args:
+        target: its encoding.
         encoded: the target of the training rows, as the network takes it.
     """
     values = np.asarray(encoded)
@@ -93,6 +105,7 @@ def scores_of(target: Target, guess: tuple[float, ...], outputs: Array, encoded:
     """The scores of what a network gave.
 
     Args:
+        target: its encoding.
         guess: as `guess_of` gives it.
         outputs: of the network.
         encoded: the true target, as the network takes it.

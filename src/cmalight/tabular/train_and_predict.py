@@ -53,7 +53,16 @@ class Outputs:
     plot: str | Path | None = None
 
     def check(self, source: str | Path | Table, checkpoint: str | Path | None) -> None:
-        """Finds out before the training what would make the writing fail after it."""
+        """Finds out before the training what would make the writing fail after it.
+
+        Args:
+            source: that is read, and must not be overwritten.
+            checkpoint: that is written, too.
+
+        Raises:
+            ValueError: if a path is taken, or names no kind of picture.
+            OSError: if a file cannot be written.
+        """
         inputs = [Path(source)] if not isinstance(source, Table) and is_file(source) else []
         paths = {"save": self.save, "history": self.history, "plot": self.plot, "checkpoint": checkpoint}
         check_outputs({option: Path(path) for option, path in paths.items() if path is not None}, inputs)

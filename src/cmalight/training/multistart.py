@@ -11,9 +11,10 @@ from typing import TypeVar
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from cmalight.compiled.several_starts import ManyStartsEngine
+from cmalight.compiled.engine.several_starts import ManyStartsEngine
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.optim.bracket.epoch import Epoch
+from cmalight.optim.control.state import finite_or_unknown
 from cmalight.optim.host import EpochOptimizer
 from cmalight.training.checkpoints.model_state import ModelState
 from cmalight.training.epochs.loop import (
@@ -247,8 +248,7 @@ class ManyStarts:
     def _rank(self, number: int) -> float:
         """By the best validation where there is one, else by the true training loss."""
         value = self._starts[number].run.best.value if self._run.validation is not None else math.inf
-        value = value if math.isfinite(value) else self.starts[number].train_loss
-        return value if math.isfinite(value) else math.inf
+        return value if math.isfinite(value) else finite_or_unknown(self.starts[number].train_loss)
 
 
 def draw_anew(model: nn.Module, seed: int) -> None:

@@ -195,7 +195,7 @@ class Run:
             self.objectives.go_on_as(compiled.objective(), compiled.objective())
 
     def note(self, text: str) -> None:
-        """A line for who watches."""
+        """A line for those who watch."""
         self._display.note(text)
 
     def seconds_left(self) -> float:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cmalight.bench.spec.study import PROBLEM_RULES
+from cmalight.bench.spec.study import PROBLEM_CONDITIONS
 
 if TYPE_CHECKING:
     import pandas
@@ -72,22 +72,24 @@ def options_text(options: Any) -> str:
 
 
 def _variants(runs: pandas.DataFrame) -> list[str]:
-    """Rules and data that differ between runs of one data set and network, as text behind their names."""
+    """Conditions and data that differ between runs of one data set and network, as text behind their names."""
     texts = [""] * len(runs)
     positions = {index: place for place, index in enumerate(runs.index)}
     for _, group in runs.groupby([runs["dataset"].astype(str), runs["net"]], observed=True):
-        columns = {rule: group[rule].map(_rule_text) for rule in PROBLEM_RULES if rule in group}
+        columns = {
+            condition: group[condition].map(_condition_text) for condition in PROBLEM_CONDITIONS if condition in group
+        }
         columns["data"] = group["data_sha256"].map(lambda one: one[:8] if isinstance(one, str) else None)
         if columns["data"].nunique() == 1:  # a run that crashed does not say what data it had
             columns["data"] = columns["data"].ffill().bfill()
         differing = [name for name, column in columns.items() if column.nunique(dropna=False) > 1]
         for index in group.index if differing else ():
-            rules = ", ".join(f"{name.replace('_', ' ')} {columns[name][index] or '?'}" for name in differing)
-            texts[positions[index]] = f" · {rules}"
+            conditions = ", ".join(f"{name.replace('_', ' ')} {columns[name][index] or '?'}" for name in differing)
+            texts[positions[index]] = f" · {conditions}"
     return texts
 
 
-def _rule_text(value: Any) -> str:
+def _condition_text(value: Any) -> str:
     import pandas
 
     if pandas.isna(value):

@@ -84,6 +84,9 @@ def profile_area(
 
     Returns:
         One row per solver, with `area`, and `low` and `high`, the bootstrap's percentile interval over problems.
+
+    Raises:
+        ValueError: if the limit is not above 1.
     """
     import pandas
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 Costs = Mapping[float, "pandas.DataFrame"]
 PAPER_TAUS = (1e-1, 1e-2, 1e-4)
-UNCONTROLLED = "uncontrolled"
 ACCEPTED = tuple(outcome.name.lower() for outcome in Outcome if outcome.accepts)
-_NO_CONTROL = (UNCONTROLLED, "no_step")
+# Outcomes of epochs that nothing was decided of.
+NO_CONTROL = tuple(outcome.name.lower() for outcome in (Outcome.UNCONTROLLED, Outcome.NO_STEP))
 
 
 def control_figures(runs: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.DataFrame:
@@ -35,7 +35,7 @@ def control_figures(runs: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.
         {
             "key": epochs["key"].astype("object"),
             "accepted": outcome.isin(ACCEPTED).astype("float64"),
-            "controlled": (outcome.notna() & ~outcome.isin(_NO_CONTROL)).astype("float64"),
+            "controlled": (outcome.notna() & ~outcome.isin(NO_CONTROL)).astype("float64"),
         }
     )
     shares = flags.groupby("key")[["accepted", "controlled"]].mean().reindex(runs["key"])

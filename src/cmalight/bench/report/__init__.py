@@ -1,14 +1,14 @@
 """The report of a results folder: a page, the paper's figures, and tables.
 
-from cmalight.bench import write_report
+::
 
-write_report("results")        # what `cmalight bench report results` does
+    from cmalight.bench import write_report
+
+    write_report("results")  # what `cmalight bench report results` does
 """
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from cmalight.bench.report.content import Study, page_data, read_study, tables
 from cmalight.bench.report.figures import figure_files
 from cmalight.bench.report.page import page
 from cmalight.bench.store.archive import SUFFIX, as_folder, is_archive
-from cmalight.files import remove_abandoned, write_all
+from cmalight.files import check_folder, remove_abandoned, write_all
 
 __all__ = ["write_report"]
 
@@ -45,7 +45,7 @@ def write_report(
     if out is None:
         out = source.parent / f"{source.name.removesuffix(SUFFIX)}-report" if is_archive(source) else source / "report"
     out = Path(out)
-    _check_place(out)
+    check_folder(out)
     with as_folder(source) as place:
         contents = _contents(
             read_study(place, problems=problems, names=only, name=source.name.removesuffix(SUFFIX)), out
@@ -65,12 +65,3 @@ def _contents(study: Study, out: Path) -> dict[Path, bytes]:
     for name, content in figure_files(study):
         contents[out / "figures" / name] = content
     return contents
-
-
-def _check_place(out: Path) -> None:
-    """Finds out before the work what would make the writing fail after it."""
-    place = next(one for one in (out, *out.resolve().parents) if one.exists())
-    if not place.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
-    if not os.access(place, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))

@@ -1,4 +1,4 @@
-"""What it was run on: machines, versions, rules, the spec, failures, and what must be said beside times."""
+"""What it was run on: machines, versions, conditions, the spec, failures, and what must be said beside times."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cmalight.bench.analysis.costs import Traces
-from cmalight.bench.spec.study import PROBLEM_RULES
+from cmalight.bench.spec.study import PROBLEM_CONDITIONS
 from cmalight.bench.store.folder_status import read_calls
 from cmalight.bench.store.frames import Results
 
@@ -21,7 +21,10 @@ _PLACE = {"host": "machine", "cpu": "processor", "cores": "cores", "concurrency"
 def facts(runs: pandas.DataFrame) -> list[tuple[str, str]]:
     """What holds for the runs: each with all the values it has."""
     found = [(title, _values(runs, column)) for column, title in _PLACE.items()]
-    found += [(rule.replace("_", " ") + _UNITS.get(rule, ""), _values(runs, rule)) for rule in PROBLEM_RULES]
+    found += [
+        (condition.replace("_", " ") + _UNITS.get(condition, ""), _values(runs, condition))
+        for condition in PROBLEM_CONDITIONS
+    ]
     versions = [column for column in runs.columns if str(column).startswith("version_")]
     found += [(str(column).removeprefix("version_"), _values(runs, column)) for column in versions]
     return [(title, text) for title, text in found if text]

@@ -83,7 +83,7 @@ def read_study(folder: str | Path, *, problems: Problems = "start", names: Seque
     check_problems(problems)
     results = only(load(folder), names)
     if not len(results.runs):
-        raise ValueError(f"{folder} has no results yet: `cmalight bench run SPEC --out {folder}` makes some")
+        raise ValueError(f"{folder} has no results yet: run a spec into it first")
     found = traces(results)
     figures = summaries.control_figures(found.runs, results.epochs)
     costs = summaries.costs_at(found)

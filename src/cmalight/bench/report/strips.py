@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cmalight.bench.analysis.costs import slices_by_key
-from cmalight.bench.analysis.summaries import UNCONTROLLED
+from cmalight.bench.analysis.summaries import NO_CONTROL
 from cmalight.bench.report.packing import drawn, packed
 from cmalight.bench.report.styles import OUTCOMES, UNKNOWN
 from cmalight.rules.outcome import Outcome
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _MOST_CELLS, _MOST_CELLS_OF_A_RUN = 120_000, 400
 _CODES = {name: place for place, name in enumerate(OUTCOMES)}
-_NO_CONTROL = (_CODES[UNKNOWN], _CODES[UNCONTROLLED])
+_UNCONTROLLED = [_CODES[name] for name in (UNKNOWN, *NO_CONTROL)]
 
 
 def outcome_legend() -> list[dict[str, Any]]:
@@ -39,7 +39,7 @@ def strips(runs: pandas.DataFrame, epochs: pandas.DataFrame, *, most_cells: int 
     found = []
     for row, key in enumerate(runs["key"]):
         place = slices.get(key)
-        if place is None or np.isin(codes[place], _NO_CONTROL).all():
+        if place is None or np.isin(codes[place], _UNCONTROLLED).all():
             continue
         count = place.stop - place.start
         ends = np.unique(np.linspace(0, count, min(count, most_cells) + 1).astype(np.int64)[1:])

@@ -26,9 +26,9 @@ from cmalight.bench.running.one_run import (
     without_figures,
 )
 from cmalight.bench.spec.planning import PlannedRun
-from cmalight.bench.spec.study import DataName, Plain
+from cmalight.bench.spec.study import Plain
 from cmalight.bench.store import folder_status
-from cmalight.bench.store.results import write_result
+from cmalight.bench.store.results import DataOfResults, write_result
 from cmalight.bench.store.schema import WITHOUT_A_RESULT, FolderProgress, Running
 from cmalight.locks import Lock
 
@@ -79,7 +79,7 @@ class Driver:
     """Submits, waits, writes.
 
     session: the name of this call, so that no process goes on with what it imported for another
-    data: the `data_sha256` of the results that there are, by name
+    data: of the results that there are
     """
 
     folder: Path
@@ -88,7 +88,7 @@ class Driver:
     display: Display
     backend: Backend
     session: str
-    data: dict[DataName, str]
+    data: DataOfResults
     ended: queue.SimpleQueue[tuple[PlannedRun, int, Future[Plain]]] = field(default_factory=queue.SimpleQueue)
     waiting: dict[str, tuple[PlannedRun, Plain]] = field(default_factory=dict)
     not_written: dict[str, str] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class Driver:
             self.backend.memory_limit,
             self.backend.workers if self.backend.on_one_machine else None,
             self.session,
-            self.data.get(one.definition.data_name),
+            self.data.digest(one.definition),
         )
         future = self.backend.executor.submit(self.backend.work, job, self.backend.report)
         future.add_done_callback(lambda done: self.ended.put((one, attempt, done)))
@@ -140,7 +140,7 @@ class Driver:
             self._submit(one, attempt + 1)
         elif content["status"] in _LEFT_FOR_LATER:
             self._leave(_LEFT_FOR_LATER[content["status"]].format(one), content["error"]["message"])
-        elif self._is_on_other_data(one, content):
+        elif self.data.contradiction(one.definition, content, where=one):
             host = content["environment"].get("host", "a worker")
             self._leave(_LEFT_FOR_LATER[NO_DATA].format(one), different_data(one.dataset, host))
         else:
@@ -169,11 +169,6 @@ class Driver:
             raise RuntimeError(f"a worker answered {one} with the result of another run; {_GOES_ON}")
         return content
 
-    def _is_on_other_data(self, one: PlannedRun, content: Plain) -> bool:
-        """Machines may have different files under one name: the first result decides."""
-        digest = content.get("data_sha256")
-        return digest is not None and self.data.setdefault(one.definition.data_name, digest) != digest
-
     def _leave(self, what: str, why: str) -> None:
         if what not in self.left_out:
             self.left_out[what] = why
@@ -187,7 +182,7 @@ class Driver:
                 with suppress(Exception, CancelledError):
                     content = {"attempts": attempt, **future.result()}
                     is_final = content["key"] == one.key and content["status"] in set(STATUSES) - {CRASHED}
-                    if is_final and not self._is_on_other_data(one, content):
+                    if is_final and not self.data.contradiction(one.definition, content, where=one):
                         self.waiting[one.key] = (one, content)
         self._write_waiting()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import platform
 import time
 import traceback
@@ -26,6 +25,7 @@ from cmalight.bench.spec.study import Definition, Plain
 from cmalight.bench.store.machine import facts, limited_memory, load_average
 from cmalight.bench.store.schema import Recorded
 from cmalight.datasets import DataError, DataSplit, load_dataset
+from cmalight.datasets.entry import digest_of
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.undisturbed import undisturbed
 from cmalight.training import FitResult, Status, fit
@@ -272,13 +272,9 @@ _digests: dict[int, tuple[DataSplit, str]] = {}
 def _digest(data: DataSplit) -> str:
     """Results on different data are told apart by it, wherever they come from."""
     if id(data) not in _digests:
-        sha = hashlib.sha256()
-        for tensor in (data.x_train, data.y_train, data.x_test, data.y_test):
-            sha.update(f"{tuple(tensor.shape)}".encode())
-            for rows in torch.split(tensor, 65_536):
-                sha.update(rows.contiguous().numpy().data)
+        tensors = (data.x_train, data.y_train, data.x_test, data.y_test)
         _digests.clear()
-        _digests[id(data)] = (data, sha.hexdigest())
+        _digests[id(data)] = (data, digest_of((f"{tuple(one.shape)}", one.numpy()) for one in tensors))
     return _digests[id(data)][1]
 
 

@@ -6,7 +6,6 @@ import logging
 import secrets
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from cmalight.bench.running import nursery
@@ -15,11 +14,12 @@ from cmalight.bench.running.display import make_display
 from cmalight.bench.running.driver import Driver, Summary
 from cmalight.bench.running.executors import check_address, opened, workers_at_once
 from cmalight.bench.spec.planning import PlannedRun, plan
-from cmalight.bench.spec.study import DataName, Definition, Spec
+from cmalight.bench.spec.study import Definition, Spec
 from cmalight.bench.store import folder_status
 from cmalight.bench.store.lock import acquired
 from cmalight.bench.store.machine import versions
 from cmalight.bench.store.results import (
+    DataOfResults,
     ResultError,
     read_result,
     remove_leftovers,
@@ -28,6 +28,7 @@ from cmalight.bench.store.results import (
     set_aside,
 )
 from cmalight.bench.store.schema import WITHOUT_A_RESULT, DriverCall
+from cmalight.files import check_folder
 
 _COMPARED = ("cmalight", "torch")  # whose other versions are named
 _logger = logging.getLogger("cmalight.bench")
@@ -77,7 +78,8 @@ def run(
     if executor == "local":
         nursery.prepare(spec.threads)
     runs = plan(spec, fetch=True)
-    _make_place(folder)
+    check_folder(runs_folder(folder))
+    runs_folder(folder).mkdir(parents=True, exist_ok=True)
     with acquired(folder) as lock:
         remove_leftovers(folder)
         at_once = workers_at_once(executor, workers, spec.threads)
@@ -96,27 +98,14 @@ def run(
             folder_status.clear_progress(folder)
 
 
-def _make_place(folder: Path) -> None:
-    """Finds out before the work whether its results can be written."""
-    runs_folder(folder).mkdir(parents=True, exist_ok=True)
-    probe = runs_folder(folder) / ".probe.tmp"
-    try:
-        probe.write_bytes(b"can be written")
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(folder)) from error
-    finally:
-        with suppress(OSError):
-            probe.unlink(missing_ok=True)
-
-
 def _left(
     folder: Path, runs: Sequence[PlannedRun], board: Board, *, retry_failed: bool
-) -> tuple[list[PlannedRun], dict[DataName, str]]:
+) -> tuple[list[PlannedRun], DataOfResults]:
     """The runs without a result that can be trusted, and the data that the results of the folder are of."""
     planned = {one.key: one for one in runs}
     names = {one.definition.data_name for one in runs}
     there: set[str] = set()
-    data: dict[DataName, tuple[str, Path]] = {}
+    data = DataOfResults()
     here, others = versions(), Counter[str]()
     for path in result_files(folder):
         one = planned.get(path.stem)
@@ -133,15 +122,10 @@ def _left(
             others.update(
                 f"{name} {was[name]}" for name in _COMPARED if was.get(name, here.get(name)) != here.get(name)
             )
-        name, digest = Definition.from_plain(content["run"]).data_name, content.get("data_sha256")
-        if name in names and digest is not None:
-            known, earlier = data.setdefault(name, (digest, path))
-            if known != digest:
-                raise ResultError(
-                    f"{earlier} and {path} are results on different data, though both call it {name[0]}: remove those "
-                    "on the data that is not wanted, and their runs are repeated"
-                )
+        definition = Definition.from_plain(content["run"])
+        if definition.data_name in names and (other := data.contradiction(definition, content, path)):
+            raise ResultError(f"{other}: remove those on the data that is not wanted, and their runs are repeated")
     for package, count in sorted(others.items()):
         current = here.get(package.split()[0])
         _logger.warning("%d results that are reused are of %s, and this is %s", count, package, current)
-    return [one for one in runs if one.key not in there], {name: digest for name, (digest, _) in data.items()}
+    return [one for one in runs if one.key not in there], data

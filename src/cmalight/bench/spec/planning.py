@@ -24,7 +24,7 @@ _KEY_DIGITS = 40
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run that is to be: a cell (data set, network, seed) and a solver, under the rules of its spec.
+    """A run that is to be: a cell (data set, network, seed) and a solver, under the conditions of its spec.
 
     Attributes:
         key: the hash of the definition, and the name of its file.
@@ -105,7 +105,7 @@ def plan(spec: Spec, *, fetch: bool = False) -> list[PlannedRun]:
                         solver=dataclasses.replace(solver, full_batch=is_full_batch(solver)),
                         code=code_digest(solver.solver, network.network),
                         trusted=entry.name in spec.trust,
-                        **spec.rules(),
+                        **spec.conditions(),
                     )
                     key = key_of(definition.to_plain())
                     runs.append(PlannedRun(key, source, definition, spec.killed_after))

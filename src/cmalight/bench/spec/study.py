@@ -1,16 +1,27 @@
-"""What is to be compared: data sets, networks, solvers, seeds, and the rules that hold for all of them."""
+"""What is to be compared: data sets, networks, solvers, seeds, and the conditions that hold for all of them."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import numbers
 import os
 import re
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from cmalight.errors import unknown_name
+from cmalight.errors import (
+    check_choice,
+    check_flag,
+    check_part,
+    check_positive,
+    check_seed,
+    check_whole,
+    invalid,
+    is_number,
+    unknown_name,
+)
 
 Plain = dict[str, Any]
 _LABEL = re.compile(r"[^\x00-\x1f\x7f]{1,100}")
@@ -55,41 +66,41 @@ class Network:
     options: Plain = field(default_factory=dict)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+Check = Callable[[str, Any], None]
+_count = functools.partial(check_whole, least=1)
 
 
-def _is_whole(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**63
+def _label(key: str, value: object) -> None:
+    if not (isinstance(value, str) and _LABEL.fullmatch(value)):
+        raise invalid(key, value, _A_LABEL)
 
 
-def _is_seed(value: object) -> bool:
-    return _is_whole(value, 0) and value < 2**32  # type: ignore[operator]
+def _all_seeds(key: str, value: Sequence[object]) -> None:
+    if not value:
+        raise invalid(key, value, "one or more")
+    for one in value:
+        check_seed(key, one)
 
 
-def _is_label(value: object) -> bool:
-    return isinstance(value, str) and _LABEL.fullmatch(value) is not None
+def _or_none(check: Check) -> Check:
+    return lambda key, value: None if value is None else check(key, value)
 
 
-def _positive(value: Any) -> bool:
-    return value is None or (_is_number(value) and value > 0)
-
-
-def _rule(default: Any, is_good: Callable[[Any], bool], expected: str, **flags: bool) -> Any:
-    """A rule: its default, its test, and the words for what passes it.
+def _condition(default: Any, check: Check, **flags: bool) -> Any:
+    """A condition: its default, and its check.
 
     later: it came after the first results, so a run that leaves it at its default is the run it was before
     beside: it does not make another problem of a cell
     """
-    return field(default=default, metadata={"is_good": is_good, "expected": expected, **flags})
+    return field(default=default, metadata={"check": check, **flags})
 
 
 def _one_of(default: str, other: str, **flags: bool) -> Any:
-    return _rule(default, lambda v: v in (default, other), f"{default!r} or {other!r}", **flags)
+    return _condition(default, functools.partial(check_choice, choices=(default, other)), **flags)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class Conditions:
     """What holds for every run of a study.
 
     Attributes:
@@ -109,44 +120,57 @@ class Rules:
         clock: what a second is: of the wall's clock, or of a processor's time for this run, whatever else runs beside.
     """
 
-    time_limit: float | None = _rule(None, _positive, "a positive number of seconds")
-    max_epochs: int | None = _rule(None, lambda v: v is None or _is_whole(v, 1), "a whole number >= 1")
-    batch_size: int = _rule(128, lambda v: _is_whole(v, 1), "a whole number >= 1")
+    time_limit: float | None = _condition(None, _or_none(check_positive))
+    max_epochs: int | None = _condition(None, _or_none(_count))
+    batch_size: int = _condition(128, _count)
     order: Literal["reshuffle", "fixed"] = _one_of("reshuffle", "fixed")
-    measure_every: int = _rule(1, lambda v: _is_whole(v, 1), "a whole number of epochs >= 1")
-    measure_test: bool = _rule(False, lambda v: isinstance(v, bool), "true or false", beside=True)
-    threads: int = _rule(1, lambda v: _is_whole(v, 1) and v <= 1024, "a whole number from 1 to 1024, or 'all'")
-    split_seed: int = _rule(0, _is_seed, "a whole number from 0 on")
-    test_share: float = _rule(0.25, lambda v: _is_number(v) and 0 <= v < 1, "a number in [0, 1)")
-    memory_limit: float | None = _rule(None, _positive, "a positive number of megabytes", beside=True)
-    wall_limit: float | None = _rule(None, _positive, "a positive number of seconds", beside=True)
+    measure_every: int = _condition(1, _count)
+    measure_test: bool = _condition(False, check_flag, beside=True)
+    threads: int = _condition(1, functools.partial(_count, most=1024))
+    split_seed: int = _condition(0, check_seed)
+    test_share: float = _condition(0.25, check_part)
+    memory_limit: float | None = _condition(None, _or_none(check_positive), beside=True)
+    wall_limit: float | None = _condition(None, _or_none(check_positive), beside=True)
     engine: Literal["eager", "compiled"] = _one_of("eager", "compiled", later=True)
-    starts: int = _rule(1, lambda v: _is_whole(v, 1) and v <= 1000, "a whole number from 1 to 1000", later=True)
+    starts: int = _condition(1, functools.partial(_count, most=1000), later=True)
     clock: Literal["wall", "processor"] = _one_of("wall", "processor", later=True)
 
     def __post_init__(self) -> None:
-        for key in _FLOATS:  # 3 and 3.0 are the same limit, and the same run
-            if _is_number(getattr(self, key)):
-                object.__setattr__(self, key, float(getattr(self, key)))
         for one in dataclasses.fields(self):
-            if one.metadata and not one.metadata["is_good"](value := getattr(self, one.name)):
-                raise SpecError(f"Invalid {one.name} value: {value!r}; expected {one.metadata['expected']}")
+            value = getattr(self, one.name)
+            if one.name in _FLOATS and is_number(value):  # 3 and 3.0 are the same limit, and the same run
+                object.__setattr__(self, one.name, value := float(value))
+            if one.metadata:
+                _checked(one.metadata["check"], one.name, value)
+            if not isinstance(value, bool) and isinstance(value, numbers.Integral):  # NumPy's are none in JSON
+                object.__setattr__(self, one.name, int(value))
         _check_ends(self)
 
-    def rules(self) -> Plain:
-        """By name."""
-        return {name: getattr(self, name) for name in RULES}
+    def conditions(self) -> Plain:
+        """By name.
+
+        Returns:
+            The value of each condition.
+        """
+        return {name: getattr(self, name) for name in CONDITIONS}
+
+
+def _checked(check: Check, key: str, value: Any) -> None:
+    try:
+        check(key, value)
+    except ValueError as error:
+        raise SpecError(str(error)) from error
 
 
 _FLOATS = ("time_limit", "test_share", "memory_limit", "wall_limit")
-RULES = tuple(one.name for one in dataclasses.fields(Rules))
-LATER_RULES: Plain = {one.name: one.default for one in dataclasses.fields(Rules) if one.metadata.get("later")}
+CONDITIONS = tuple(one.name for one in dataclasses.fields(Conditions))
+LATER_CONDITIONS: Plain = {one.name: one.default for one in dataclasses.fields(Conditions) if one.metadata.get("later")}
 # Runs under different ones are different problems.
-PROBLEM_RULES = tuple(one.name for one in dataclasses.fields(Rules) if not one.metadata.get("beside"))
+PROBLEM_CONDITIONS = tuple(one.name for one in dataclasses.fields(Conditions) if not one.metadata.get("beside"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Definition(Rules):
+class Definition(Conditions):
     """One run: all that decides what comes out of it. Its plain form is hashed, sent to workers, and kept in results.
 
     Attributes:
@@ -162,7 +186,7 @@ class Definition(Rules):
     dataset: str
     data_files: str | None
     network: Network
-    seed: int = _rule(dataclasses.MISSING, _is_seed, "a whole number from 0 on")
+    seed: int = _condition(dataclasses.MISSING, check_seed)
     solver: Solver
     code: str | None = None
     trusted: bool = False
@@ -179,7 +203,7 @@ class Definition(Rules):
 
     def to_plain(self) -> Plain:
         """As JSON has it; what came later is left out at its default, so that the hash is as before."""
-        later = {**LATER_RULES, "code": None, "trusted": False}
+        later = {**LATER_CONDITIONS, "code": None, "trusted": False}
         plain = dataclasses.asdict(self)
         return {key: value for key, value in plain.items() if key not in later or value != later[key]}
 
@@ -207,7 +231,7 @@ def is_own_code(name: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spec(Rules):
+class Spec(Conditions):
     """A comparison: every data set with every network and every seed is a cell, and every solver runs in every cell.
 
     Attributes:
@@ -222,12 +246,13 @@ class Spec(Rules):
     datasets: tuple[str, ...]
     networks: tuple[Network, ...]
     solvers: tuple[Solver, ...]
-    seeds: tuple[int, ...] = _rule((0,), lambda v: bool(v) and all(map(_is_seed, v)), "whole numbers from 0 on")
-    name: str = _rule("unnamed", _is_label, _A_LABEL)
+    seeds: tuple[int, ...] = _condition((0,), _all_seeds)
+    name: str = _condition("unnamed", _label)
     trust: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "seeds", tuple(map(int, self.seeds)))
         _check(self)
 
     @property
@@ -238,7 +263,11 @@ class Spec(Rules):
         return None if self.time_limit is None else _WALL_FACTOR * self.time_limit + _WALL_GRACE
 
     def to_plain(self) -> Plain:
-        """As TOML and JSON have it."""
+        """As TOML and JSON have it.
+
+        Returns:
+            What `read_spec` would read.
+        """
         plain = dataclasses.asdict(self)
         return {**{key: plain.pop(key) for key in ("name", "datasets", "networks", "solvers", "seeds")}, **plain}
 
@@ -339,24 +368,23 @@ def _seeds(value: object) -> tuple[int, ...]:
     return tuple(_list("seeds", value))  # type: ignore[arg-type]
 
 
-def _check_ends(rules: Rules) -> None:
-    if rules.time_limit is None and rules.max_epochs is None:
+def _check_ends(run: Conditions) -> None:
+    if run.time_limit is None and run.max_epochs is None:
         raise SpecError("give the runs an end: time_limit, max_epochs, or both")
-    if rules.wall_limit is not None and rules.time_limit is not None and not rules.wall_limit > rules.time_limit:
+    if run.wall_limit is not None and run.time_limit is not None and not run.wall_limit > run.time_limit:
         raise SpecError(
-            f"Invalid wall_limit value: {rules.wall_limit:g}; expected more than the time_limit, {rules.time_limit:g}: "
+            f"Invalid wall_limit value: {run.wall_limit:g}; expected more than the time_limit, {run.time_limit:g}: "
             "a run is killed after it, and measuring takes time, too"
         )
-    if rules.starts > 1 and rules.time_limit is not None:
+    if run.starts > 1 and run.time_limit is not None:
         raise SpecError("starts trained at once share their time, so it cannot be compared: use max_epochs alone")
-    if rules.starts > 1 and rules.engine != "compiled":
+    if run.starts > 1 and run.engine != "compiled":
         raise SpecError("several starts at once are compiled: set engine to 'compiled'")
 
 
 def _check(spec: Spec) -> None:
     for solver in spec.solvers:
-        if not (solver.full_batch is None or isinstance(solver.full_batch, bool)):
-            raise SpecError(f"Invalid full_batch value: {solver.full_batch!r}; expected true or false")
+        _checked(_or_none(check_flag), "full_batch", solver.full_batch)
     entries: list[Solver | Network] = [*spec.solvers, *spec.networks]
     for entry in entries:
         _check_options(entry)
@@ -367,13 +395,12 @@ def _check(spec: Spec) -> None:
 
 
 def _check_options(entry: Solver | Network) -> None:
-    if not _is_label(entry.name):
-        raise SpecError(f"Invalid name: {entry.name!r}; expected {_A_LABEL}")
+    _checked(_label, "name", entry.name)
     if not isinstance(entry.options, dict):
         raise SpecError(f"Invalid options of {entry.name}: {entry.options!r}; expected a table")
     for key, value in entry.options.items():
         single = value if isinstance(value, list | tuple) else [value]
-        finite = all(isinstance(one, bool | str) or _is_number(one) for one in single)
+        finite = all(isinstance(one, bool | str) or is_number(one) for one in single)
         if not (isinstance(key, str) and finite):
             raise SpecError(f"Invalid option {key} of {entry.name}: {value!r}; expected numbers, texts or flags")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cmalight.bench.spec.study import LATER_RULES, PROBLEM_RULES, Plain, of_each_kind
+from cmalight.bench.spec.study import LATER_CONDITIONS, PROBLEM_CONDITIONS, Plain, of_each_kind
 from cmalight.bench.store.archive import as_folder
 from cmalight.bench.store.machine import PACKAGES
 from cmalight.bench.store.results import good_results
@@ -25,7 +25,7 @@ _PLACE = ("host", "cpu", "cores", "concurrency", "load")
 _VERSIONS = ("python", *PACKAGES)
 _NUMBERS = (
     *("seed", "epochs", *_FIGURES, "best_loss", "attempts", "started", "finished", "cores", "concurrency", "load"),
-    *(rule for rule in PROBLEM_RULES if rule not in ("order", "engine", "clock")),
+    *(name for name in PROBLEM_CONDITIONS if name not in ("order", "engine", "clock")),
 )
 
 
@@ -120,7 +120,7 @@ def _row(content: Plain) -> Plain:
         **{name: content.get(name) for name in _FIGURES},
         "best_loss": min([*losses, content["final_loss"]]) if done else None,
         "attempts": content.get("attempts"),
-        **{name: run.get(name, LATER_RULES.get(name)) for name in PROBLEM_RULES},
+        **{name: run.get(name, LATER_CONDITIONS.get(name)) for name in PROBLEM_CONDITIONS},
         "compile_seconds": content.get("compile_seconds"),
         "started": content.get("started"),
         "finished": content.get("finished"),
@@ -170,7 +170,7 @@ def _notes(runs: pandas.DataFrame) -> Iterator[str]:
     twice = int(runs.duplicated(_CELL, keep=False).sum())
     if twice:
         yield (
-            f"{twice} runs share data set, network, seed and solver under different rules or options: "
+            f"{twice} runs share data set, network, seed and solver under different conditions or options: "
             "choose among them by solver_options, network_options, time_limit, ..."
         )
     timed = runs[runs["status"] == "done"]

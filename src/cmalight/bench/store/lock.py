@@ -29,8 +29,8 @@ def acquired(folder: Path) -> Iterator[Lock]:
             lock = stack.enter_context(locks.acquired(lock_path(folder)))
         except InUseError as error:
             raise FolderInUseError(
-                f"{folder} is in use by {error.owner}: wait for it (`cmalight bench status {folder}` shows how far "
-                "it is), or give another folder"
+                f"{folder} is in use by {error.owner}: wait for it (its status says how far it is), or give another "
+                "folder"
             ) from error
         if lock.left_by is not None:
             _logger.warning(

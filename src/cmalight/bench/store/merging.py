@@ -7,11 +7,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from cmalight.bench.spec.study import DataName, Definition, Plain
+from cmalight.bench.spec.study import Definition, Plain
 from cmalight.bench.store.archive import as_folder, is_archive, pack
 from cmalight.bench.store.folder_status import joined_calls, read_calls, write_calls
 from cmalight.bench.store.lock import acquired
 from cmalight.bench.store.results import (
+    DataOfResults,
     good_results,
     read_result,
     remove_leftovers,
@@ -81,19 +82,15 @@ def _write(found: dict[str, Path], folders: Sequence[Path], out: Path) -> int:
 def _found(folders: Sequence[Path]) -> dict[str, Path]:
     """A file for each run; MergeError if they contradict each other."""
     found: dict[str, Path] = {}
-    data: dict[DataName, tuple[str, Path]] = {}
+    data = DataOfResults()
     contradictions = []
     for folder in folders:
         for path, content in good_results(folder):
             earlier = found.setdefault(path.stem, path)
             if earlier != path and _outcome(read_result(earlier)) != _outcome(content):
                 contradictions.append(f"{earlier} and {path} are different results of one run")
-            digest = content.get("data_sha256")
-            if digest is not None:
-                name = Definition.from_plain(content["run"]).data_name
-                known, where = data.setdefault(name, (digest, path))
-                if known != digest:
-                    contradictions.append(f"{where} and {path} are on different data, though both call it {name[0]}")
+            if other := data.contradiction(Definition.from_plain(content["run"]), content, path):
+                contradictions.append(other)
     if contradictions:
         more = f"; and {len(contradictions) - _SHOWN} more" if len(contradictions) > _SHOWN else ""
         raise MergeError(f"{'; '.join(contradictions[:_SHOWN])}{more}: remove those that are not wanted")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cmalight.bench.spec.study import DataName, Definition
 from cmalight.bench.store.schema import Result, checked
 from cmalight.files import remove_abandoned, whole_file, without_infinities
 
@@ -52,6 +53,27 @@ def good_results(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
             yield path, read_result(path)
         except ResultError as error:
             _logger.warning("%s; it is left out", error)
+
+
+class DataOfResults:
+    """What data results are on: in a folder a name stands for one data set, and the first result of it decides."""
+
+    def __init__(self) -> None:
+        self._first: dict[DataName, tuple[str, object]] = {}
+
+    def digest(self, run: Definition) -> str | None:
+        """The `data_sha256` of the first result on data of this name."""
+        return self._first.get(run.data_name, (None, None))[0]
+
+    def contradiction(self, run: Definition, content: dict[str, Any], where: object) -> str | None:
+        """That the result at `where` is on other data than the first, in words; None if it is not."""
+        digest = content.get("data_sha256")
+        if digest is None:
+            return None
+        known, first = self._first.setdefault(run.data_name, (digest, where))
+        if known == digest:
+            return None
+        return f"{first} and {where} are results on different data, though both call it {run.dataset}"
 
 
 def write_result(folder: Path, key: str, content: dict[str, Any]) -> Path:

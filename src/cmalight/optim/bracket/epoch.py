@@ -204,7 +204,11 @@ class Epoch:
         self.pace.expect(coming.batches or None)
 
     def announce(self, batch: Any) -> None:
-        """The batch that comes next."""
+        """The batch that comes next.
+
+        Args:
+            batch: As the loader gave it.
+        """
         if self._state is not _State.OPEN:
             _require_open(self._state, "batches()")
         if self._weights is not None:
@@ -218,6 +222,9 @@ class Epoch:
         """After a step: whether the epoch is certain to be rejected, so that the rest of its batches can go.
 
         Not asked between the parts of an accumulated gradient, which would be left over for the next epoch.
+
+        Returns:
+            True where it is certain.
         """
         if self._state is not _State.OPEN:
             return self._state is _State.REJECTED
@@ -256,7 +263,11 @@ class Epoch:
         return is_judged
 
     def close(self, *, failed: bool) -> None:
-        """What leaving the `with` block does: without an error the rule decides."""
+        """What leaving the `with` block does: without an error the rule decides.
+
+        Args:
+            failed: Whether an error ends the block, so that the epoch is undone.
+        """
         state, self._state = self._state, _State.CLOSED
         control = self._optimizer.control
         lr_changed = False
@@ -313,7 +324,14 @@ class Epoch:
     # What the optimizer tells of its steps.
 
     def begins_step(self, found_inf: Tensor | None) -> float | None:
-        """n_p/n̄ of the batch that a step is about to use; None for no step, after an early rejection."""
+        """n_p/n̄ of the batch that a step is about to use; None for no step, after an early rejection.
+
+        Args:
+            found_inf: What GradScaler found; a step that it skips counts for nothing.
+
+        Returns:
+            By what a gradient step is scaled.
+        """
         if self._state is not _State.OPEN:
             if self._state is _State.REJECTED:
                 return None
@@ -341,7 +359,14 @@ class Epoch:
         self._open_window()
 
     def observe_closure(self, closure: Callable[[], Any]) -> Any:
-        """The closure's loss is one observation, unless the closure made its own."""
+        """The closure's loss is one observation, unless the closure made its own.
+
+        Args:
+            closure: What was passed to `step`.
+
+        Returns:
+            Its loss.
+        """
         before = self.window.counts.observations
         loss = closure()
         if loss is not None and self.window.counts.observations == before:

@@ -11,7 +11,7 @@ from typing import Any
 from cmalight.optim.bracket.window import Window
 from cmalight.optim.control.control import Control
 from cmalight.optim.control.report import EpochReport
-from cmalight.optim.control.state import UNKNOWN, ControlState
+from cmalight.optim.control.state import UNKNOWN, ControlState, finite_or_unknown
 from cmalight.optim.inner.settling import GradientWeights, Totals
 from cmalight.parallel.ranks import Ranks
 from cmalight.rules.rule import Decision, InnerCycle, Known, Rule, no_step
@@ -74,7 +74,7 @@ class Judge:
             self._refuse_strange_steps(window, totals)
             inner = InnerCycle(  # line 5
                 zeta=self._zeta,
-                f_tilde=_finite_or_inf(totals.loss / totals.samples),
+                f_tilde=finite_or_unknown(totals.loss / totals.samples),
                 direction_norm=totals.displacement / self._zeta,
                 batches=totals.samples / totals.nominal,
                 share=share,
@@ -93,7 +93,7 @@ class Judge:
 
     def conclude_early(self, window: Window, lower_bound: float) -> EpochReport:
         """Of an epoch that is lost."""
-        inner = InnerCycle(self._zeta, _finite_or_inf(lower_bound), math.nan, math.nan)
+        inner = InnerCycle(self._zeta, finite_or_unknown(lower_bound), math.nan, math.nan)
         decision = self.rule.decide_early(inner, self._known)
         window.go_back()
         return self._commit(inner, decision)
@@ -201,7 +201,3 @@ def _totals(window: Window, weights: GradientWeights | None) -> Totals:
             "and check that the loader is not empty"
         )
     return totals
-
-
-def _finite_or_inf(value: float) -> float:
-    return value if math.isfinite(value) else math.inf

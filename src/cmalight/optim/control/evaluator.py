@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from cmalight.evaluation.norms import sum_of_squares
-from cmalight.optim.control.state import UNKNOWN
+from cmalight.optim.control.state import finite_or_unknown
 from cmalight.optim.inner.steps import Stepping, trainable
 from cmalight.parallel.ranks import Ranks
 
@@ -45,8 +44,8 @@ class Evaluator:
         return self._regularised(self._sample[1]())
 
     def _regularised(self, value: float) -> float:
-        value += sum(weight * float(squared_norm) for weight, squared_norm in self.regularisation())
-        return value if math.isfinite(value) else UNKNOWN
+        penalty = sum(weight * float(squared_norm) for weight, squared_norm in self.regularisation())
+        return finite_or_unknown(value + penalty)
 
     def regularisation(self) -> list[tuple[float, Tensor]]:
         """(weight_decay/2, ‖w‖²) of each group: together the function whose gradient is the weight decay."""

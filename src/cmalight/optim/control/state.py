@@ -7,12 +7,18 @@ lost on deepcopy.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 UNKNOWN = math.inf  # stands for a function value that is not known; unlike NaN it equals itself after a round trip
 
 Numbers = TypeVar("Numbers")
+
+
+def finite_or_unknown(value: float) -> float:
+    """A function value that rules can compare: nothing is above +inf, and NaN would compare with nothing."""
+    return value if math.isfinite(value) else UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,15 @@ def complete(group: dict[str, Any], kind: type[Any]) -> None:
     """Give a group that comes from elsewhere the numbers it lacks."""
     for name, value in vars(kind()).items():
         group.setdefault(name, value)
+
+
+def require_free_names(memory: type[Any], taken: Collection[str]) -> None:
+    """What a rule remembers shares a group with control state and settings, and either would overwrite the other."""
+    if clash := names(memory) & {"params", *taken, *names(ControlState)}:
+        raise ValueError(
+            f"Invalid field names of {memory.__qualname__}: {', '.join(sorted(clash))}; the parameter groups have "
+            "entries of these names already, so what a rule remembers has to be called otherwise"
+        )
 
 
 def names(*kinds: type[Any]) -> set[str]:

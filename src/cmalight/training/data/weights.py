@@ -61,6 +61,9 @@ def with_weights(target: Any, weight: Any) -> Tensor:
         target: numbers, or labels of classes.
         weight: one per sample, not negative; they are scaled so that their mean is 1.
 
+    Returns:
+        What the data of a training has for targets.
+
     Raises:
         ValueError: the weights are not such numbers, or all are 0.
     """

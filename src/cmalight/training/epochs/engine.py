@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from torch.optim import Optimizer
 
-from cmalight.compiled import select
-from cmalight.compiled.checks import check, check_without_running
+from cmalight.compiled.engine import select
+from cmalight.compiled.engine.checks import check, check_without_running
 from cmalight.compiled.layout import CannotCompile
 from cmalight.compiled.native import library
 from cmalight.compiled.native.library import NoCompiler
@@ -18,8 +18,8 @@ from cmalight.evaluation.batches import TensorBatches
 from cmalight.training.epochs.loop import ModelAndData
 
 if TYPE_CHECKING:
-    from cmalight.compiled.epochs import CompiledEngine
-    from cmalight.compiled.loop import BlockLoop
+    from cmalight.compiled.engine.epochs import CompiledEngine
+    from cmalight.compiled.engine.loop import BlockLoop
 
 logger = logging.getLogger("cmalight")
 
@@ -58,7 +58,7 @@ class ChosenEngine:
 
     def choose(self, *, epochs_left: float, seconds_left: Callable[[], float], note: Callable[[str], None]) -> None:
         """Compile where that was asked for, or is predicted to pay; `note` is told what takes time."""
-        from cmalight.compiled.epochs import CompiledEngine
+        from cmalight.compiled.engine.epochs import CompiledEngine
 
         trained = self._trained
 

@@ -14,7 +14,14 @@ class Callback(Protocol):
     """Told of every epoch; returning True asks the run to stop. `close` is called at the end, where there is one."""
 
     def on_epoch_end(self, record: EpochRecord) -> bool | None:
-        """After each epoch; True asks for a stop."""
+        """After each epoch.
+
+        Args:
+            record: its figures.
+
+        Returns:
+            True to ask for a stop.
+        """
 
 
 class TensorBoard:
@@ -33,7 +40,11 @@ class TensorBoard:
         self._writer: Any = SummaryWriter(os.fspath(folder))
 
     def on_epoch_end(self, record: EpochRecord) -> None:
-        """Write the figures of an epoch."""
+        """Write the figures of an epoch.
+
+        Args:
+            record: that has them.
+        """
         scalars = {
             "loss/f_tilde": record.f_tilde,
             "loss/train": record.train_loss,

@@ -57,7 +57,11 @@ class EpochRecord:
     phi: float | None = None
 
     def to_json(self) -> str:
-        """One line; a number that is not finite becomes null."""
+        """One line; a number that is not finite becomes null.
+
+        Returns:
+            JSON.
+        """
         return json.dumps(without_infinities(asdict(self)), allow_nan=False)
 
 
@@ -72,7 +76,11 @@ class History(Sequence[EpochRecord]):
         self._records = list(records)
 
     def append(self, record: EpochRecord) -> None:
-        """One epoch more."""
+        """One epoch more.
+
+        Args:
+            record: its figures.
+        """
         self._records.append(record)
 
     def __len__(self) -> int:
@@ -100,7 +108,11 @@ class History(Sequence[EpochRecord]):
         )
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row per epoch; metrics become columns of their own."""
+        """One row per epoch; metrics become columns of their own.
+
+        Returns:
+            The frame.
+        """
         with needed("History.to_pandas needs pandas", "data"):
             import pandas
         rows = []
@@ -112,7 +124,11 @@ class History(Sequence[EpochRecord]):
         return pandas.DataFrame(rows) if rows else pandas.DataFrame(columns=columns)
 
     def to_plain(self) -> list[dict[str, Any]]:
-        """One dict of plain values per epoch."""
+        """One dict of plain values per epoch.
+
+        Returns:
+            One after the other.
+        """
         return [asdict(record) for record in self._records]
 
     @classmethod

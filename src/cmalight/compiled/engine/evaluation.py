@@ -15,7 +15,6 @@ from cmalight.compiled.pace import Pace
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.larger_batches import Pair, is_pair_of_tensors, merged, samples_in_one
 from cmalight.evaluation.objective import Objective
-from cmalight.evaluation.randomness import RandomSource
 from cmalight.evaluation.rank_parts import sizes_of
 from cmalight.evaluation.sample import rows_wanted
 
@@ -105,14 +104,15 @@ class CompiledObjective(Objective):
         self._evaluation = evaluation
         self._layout = layout
 
-    def _pass(self, _generators: tuple[RandomSource, ...]) -> float:
-        may_merge = self._may_merge()
+    def whole_pass(self) -> float:
+        """Native where it is over the chunks that were compiled."""
+        may_merge = self.may_merge()
         if not self._evaluation.is_for(merged=may_merge):
             batches = merged(self.loader, self.model) if may_merge else self.loader
-            total, self.samples = self._own_sums((batch, True) for batch in batches)
+            total, self.samples = self.own_sums((batch, True) for batch in batches)
             return total / self.samples
         self.samples = self._evaluation.samples
-        return self._evaluation.mean_loss(self._layout.flat(), self.before_batch, self._evaluate)
+        return self._evaluation.mean_loss(self._layout.flat(), self.before_batch, self.evaluate)
 
     def mean_over(self, batches: Iterable[Any]) -> float:
         """Native where all batches are chunks, as those of a merged sample are; nothing then leaves a trace."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cmalight.compiled.blocks import Progress, Watch, first_line
-from cmalight.compiled.functions import Plan
+from cmalight.compiled.engine.functions import Plan
 from cmalight.compiled.layout import CannotCompile
 from cmalight.compiled.order import Order, order_of_epoch
 from cmalight.compiled.pace import Pace

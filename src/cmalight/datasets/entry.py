@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -20,8 +20,8 @@ Array = npt.NDArray[Any]
 Group = Literal["small", "big", "images", "embedded", "generated", "own"]
 
 PAPER_TEST_SHARE = 0.25
+_BLOCK = 1 << 21  # values that are digested at once
 PART = ":rows="  # between the name of a data set and how many of its rows are taken
-_BLOCK_ROWS = 65_536
 
 
 def library(name: str) -> Any:
@@ -88,18 +88,21 @@ class Raw:
     meaning: Meaning | None = None
 
     def arrays(self) -> dict[str, Array]:
-        """By name: those that are there."""
+        """By name: those that are there.
+
+        Returns:
+            The arrays.
+        """
         named = {"x": self.x, "y": self.y, "x_test": self.x_test, "y_test": self.y_test}
         return {name: array for name, array in named.items() if array is not None}
 
     def digest(self) -> str:
-        """The sha256 of the values as little-endian doubles, whatever type, archive or line ends they came in."""
-        sha = hashlib.sha256()
-        for name, array in self.arrays().items():
-            sha.update(f"{name}{array.shape}".encode())
-            for start in range(0, len(array), _BLOCK_ROWS):
-                sha.update(np.ascontiguousarray(array[start : start + _BLOCK_ROWS], dtype="<f8").data)
-        return sha.hexdigest()
+        """The sha256 of the values as little-endian doubles, whatever type, archive or line ends they came in.
+
+        Returns:
+            64 hexadecimal digits.
+        """
+        return digest_of(((f"{name}{array.shape}", array) for name, array in self.arrays().items()), dtype="<f8")
 
 
 class Source(Protocol):
@@ -198,3 +201,19 @@ class Entry:
     def is_embedded(self) -> bool:
         """Whether it needs no files."""
         return not self.files
+
+
+def digest_of(labelled: Iterable[tuple[str, Array]], dtype: str | None = None) -> str:
+    """Of labels and values, in order; block by block, so that no large array is copied.
+
+    Args:
+        labelled: what goes in before the values of each array, and the array.
+        dtype: as which the values go in; None takes them as they are.
+    """
+    sha = hashlib.sha256()
+    for label, array in labelled:
+        sha.update(label.encode())
+        rows = max(1, _BLOCK // max(1, array[:1].size))
+        for start in range(0, len(array), rows):
+            sha.update(np.ascontiguousarray(array[start : start + rows], dtype=dtype).data)
+    return sha.hexdigest()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cmalight.compiled.blocks import Loss, Progress, Watch
-from cmalight.compiled.epochs import (
+from cmalight.compiled.engine.epochs import (
     arrived,
     factors_ahead,
     factors_of,
@@ -21,10 +21,10 @@ from cmalight.compiled.epochs import (
     tell,
     watch_over,
 )
-from cmalight.compiled.evaluation import CompiledObjective, Evaluation
-from cmalight.compiled.functions import Functions, Plan, plan
+from cmalight.compiled.engine.evaluation import CompiledObjective, Evaluation
+from cmalight.compiled.engine.functions import Functions, Plan, plan
+from cmalight.compiled.engine.loop import Answer, BlockLoop, Observer
 from cmalight.compiled.layout import CannotCompile, Layout
-from cmalight.compiled.loop import Answer, BlockLoop, Observer
 from cmalight.compiled.order import Order, order_of_epoch
 from cmalight.compiled.steps import step_rule
 from cmalight.evaluation.batches import TensorBatches

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cmalight.compiled.blocks import Loss, Progress, Watch
-from cmalight.compiled.checks import check_unchanged
-from cmalight.compiled.evaluation import CompiledObjective, Evaluation
-from cmalight.compiled.functions import Functions, Plan, plain_attributes, plan
+from cmalight.compiled.engine.checks import check_unchanged
+from cmalight.compiled.engine.evaluation import CompiledObjective, Evaluation
+from cmalight.compiled.engine.functions import Functions, Plan, plain_attributes, plan
+from cmalight.compiled.engine.loop import Answer, BlockLoop, Observer
 from cmalight.compiled.layout import Layout
-from cmalight.compiled.loop import Answer, BlockLoop, Observer
 from cmalight.compiled.order import Order, order_of_epoch
 from cmalight.compiled.steps import State, StepRule, step_rule
 from cmalight.evaluation.batches import TensorBatches

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from cmalight.datasets import generated
-from cmalight.datasets.entries.entry import Entry, Meaning, Raw
+from cmalight.datasets.entry import Entry, Meaning, Raw
 from cmalight.errors import DataError, needed, unknown_name
 from cmalight.tables.targets import Task
 

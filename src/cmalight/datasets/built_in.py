@@ -1,4 +1,4 @@
-"""The data sets that come with the package, as the TOML files of this folder describe them."""
+"""The data sets that come with the package, as the TOML files of `entries/` describe them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from importlib import resources
 from typing import Any, get_args
 
-from cmalight.datasets.entries.embedded import Shipped
-from cmalight.datasets.entries.entry import Entry, Group, RemoteFile, Source
+from cmalight.datasets.embedded import Shipped
+from cmalight.datasets.entry import Entry, Group, RemoteFile, Source
 from cmalight.datasets.image_formats import Cifar, Idx
 from cmalight.datasets.table_formats import Delimited, Keel, MatrixWithTargets
 
@@ -24,7 +24,7 @@ _FORMATS: dict[str, Callable[..., Source]] = {
 
 def built_in() -> tuple[Entry, ...]:
     """Every entry of the files: those of a group are in one, called as it is."""
-    folder = resources.files(__package__)
+    folder = resources.files(__package__) / "entries"
     return tuple(
         _entry(name, group, table)
         for group in get_args(Group)

@@ -1,1 +1,0 @@
-"""What the registry knows of each data set."""
