@@ -36,8 +36,12 @@ _ADVICE = {
 }
 
 
-# Where the library names an argument: as the first word, in backquotes, or in brackets, with a value or without.
-_ARGUMENT = re.compile(r"(?:^|(?<=^Invalid ))\w+(?=[ :])|(?<=`)\w+(?=`)|(?<=\()\w+(?: '[^']*'|(?=\)))")
+# Where the library names an argument: as the first word, in backquotes, or after a bracket, with a value or without.
+# What is in quotes is the user's.
+_ARGUMENT = re.compile(
+    r"(?<!\w)'[^']*'|(?:^|(?<=^Invalid ))(?P<first>\w+)(?=[ :])|(?<=`)(?P<ticked>\w+)(?=`)"
+    r"|(?<=\()(?P<bracketed>\w+)\b(?: '(?P<value>[^']*)')?"
+)
 
 
 class KnownName(click.Choice[str]):
@@ -61,15 +65,15 @@ class LibraryCall(click.Command):
             raise
 
 
-def _with_options(message: str, verb: click.Command) -> str:
+def _with_options(message: str, verb: click.Command, *, also_first: bool = True) -> str:
     options = {one.opts[0][2:].replace("-", "_"): one.opts[0] for one in verb.params if isinstance(one, click.Option)}
 
-    def option(match: re.Match[str]) -> str:
-        name, _, value = match[0].partition(" ")
+    def option(found: re.Match[str]) -> str:
+        name = (found["first"] if also_first else None) or found["ticked"] or found["bracketed"] or ""
         typed = options.get(name) or options.get(name.removesuffix("s"))  # optimizer_options: one at a time
         if typed is None:
-            return match[0]
-        return f"{typed} {shlex.quote(value[1:-1])}" if value else typed
+            return found[0]
+        return typed if found["value"] is None else f"{typed} {shlex.quote(found['value'])}"
 
     return _ARGUMENT.sub(option, message)
 
@@ -129,9 +133,9 @@ def _message(error: Exception) -> str | None:
     return str(error) if isinstance(error, ValueError | RuntimeError | OSError | ImportError) else None
 
 
-def _as_typed(message: str) -> str:
+def _as_typed(message: str, *, also_first: bool = True) -> str:
     context = click.get_current_context(silent=True)
-    return message if context is None else _with_options(message, context.command)
+    return message if context is None else _with_options(message, context.command, also_first=also_first)
 
 
 def _say(message: str) -> None:
@@ -154,8 +158,7 @@ def show_messages(*, quiet: bool) -> None:
 
 class _Messages(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        message = _as_typed(record.getMessage())
         if record.levelno >= logging.WARNING:
-            _say(f"warning: {message}")
-        elif record.name in _NEWS:
-            click.echo(message)
+            _say(f"warning: {_as_typed(record.getMessage())}")
+        elif record.name in _NEWS:  # whose first words are headings
+            click.echo(_as_typed(record.getMessage(), also_first=False))
