@@ -99,6 +99,25 @@ def test_a_solver_that_is_always_ahead_is_said_to_be_so(make, tmp_path):
     assert "Adadelta +0.50 [+0.50, +0.50]" in low.seen  # ten times slower is half of the way to a hundred times
 
 
+def test_runs_that_end_no_better_than_a_constant_are_counted(make, tmp_path):
+    """Whose loss on Bikes, the variance of the target, is 0.0346."""
+    ends = {"cma": [0.5, 0.0346], "cmalight": [0.5, 0.001], "ig": [0.5, 0.07]}
+    runs = [run(solver, losses, dataset="bikes", network="paper:1x50") for solver, losses in ends.items()]
+    constant = make.claims.constant
+    results = bench.load(write(tmp_path / "results", runs))
+    assert constant.shares(results) == "CMALight 0 %, CMA 100 %, IG 100 %"
+    assert "| CMA | 100 % | 100 % | 0 % |" in constant.table(results)
+    assert "| IG | 100 % | 100 % | 100 % |" in constant.table(results)  # twice the variance
+
+
+def test_the_variance_of_a_data_set_that_is_at_hand_is_computed():
+    targets = script(FOLDER / "targets.py")
+    found = targets.targets(["bikes", "diabetes", "no such data set"])
+    assert list(found) == ["bikes", "diabetes"]
+    assert found["diabetes"].samples == 331
+    assert found["diabetes"].variance == pytest.approx(0.05875, abs=1e-5)
+
+
 def test_reproduce_plans_everything_start_by_start():
     reproduce = script(ROOT / "benchmarks" / "reproduce.py")
     specs = list(reproduce.parts(quick=False))

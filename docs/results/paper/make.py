@@ -6,6 +6,8 @@ Reads study.tar.xz and the texts beside it, paper.txt and today.txt; writes ../p
 
 import argparse
 import io
+import re
+import textwrap
 from pathlib import Path
 
 import claims
@@ -19,6 +21,8 @@ from cmalight.bench.analysis.summaries import control_figures
 
 HERE = Path(__file__).parent
 ARCHIVE = HERE / "study.tar.xz"
+WIDTH = 100  # of a line of the documents
+UNBROKEN = {"break_long_words": False, "break_on_hyphens": False}
 COLOURS = {
     "light": {"ink": "#222832", "grid": "#dfe3e8"},
     "dark": {"ink": "#ced6dd", "grid": "#39424e"},
@@ -271,6 +275,11 @@ def pages(results: bench.Results) -> dict[str, str]:
     failed = int((runs["status"] != "done").sum())
     words = {
         "claims": claims.table(found),
+        "shallow": claims.shallow(found),
+        "constant": claims.constant.table(found.tables),
+        "constant_of": claims.constant.shares(found.tables),
+        "first_epochs": claims.constant.first_epochs(found.tables),
+        "nearly": f"{claims.constant.NEARLY:g}",
         "regularised": claims.regularised(found.regularised) if len(found.regularised.runs) else "",
         "today": claims.today(found.today, solvers_of_today(found)),
         "coverage": coverage(results),
@@ -287,8 +296,28 @@ def pages(results: bench.Results) -> dict[str, str]:
         text = path.read_text(encoding="utf-8")
         for name, value in words.items():
             text = text.replace(f"<<{name}>>", value)
-        made[f"{path.stem}.md"] = text
+        made[f"{path.stem}.md"] = wrapped(text)
     return made
+
+
+def wrapped(text: str) -> str:
+    """Paragraphs that a figure has made longer than a line of the documents, broken anew."""
+    blocks = []
+    for block in re.split(r"(```.*?```)", text, flags=re.DOTALL):
+        if not block.startswith("```"):
+            parts = block.split("\n\n")
+            block = "\n\n".join(_filled(part) for part in parts)
+        blocks.append(block)
+    return "".join(blocks)
+
+
+def _filled(part: str) -> str:
+    too_long = any(len(line) > WIDTH for line in part.splitlines())
+    if not too_long or re.search(r"^(\||#|- )", part, re.MULTILINE):
+        return part
+    ends = re.match(r"(\n*)(.*?)(\n*)$", part, re.DOTALL)
+    words = ends[2].split()
+    return ends[1] + textwrap.fill(" ".join(words), WIDTH, **UNBROKEN) + ends[3]
 
 
 def main() -> None:

@@ -1,12 +1,24 @@
 """The claims of the paper's section on results, each as figures of the published runs."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from claims import constant
 from claims.control import control, descent
 from claims.images import images
-from claims.measures import NAMES, PAPER, TAUS, Parts, areas, by_size, of_size, parts
+from claims.measures import (
+    NAMES,
+    PAPER,
+    SHALLOW,
+    TAUS,
+    Parts,
+    areas,
+    by_size,
+    of_size,
+    on_networks,
+    parts,
+)
 from claims.profiles import large, profiles
 from claims.tables import regularised, today
 from claims.verdicts import Claim, verdict
@@ -19,9 +31,11 @@ __all__ = [
     "areas",
     "by_size",
     "claims",
+    "constant",
     "of_size",
     "parts",
     "regularised",
+    "shallow",
     "table",
     "today",
     "verdict",
@@ -39,5 +53,14 @@ def claims(found: Parts) -> Iterator[Claim]:
 
 
 def table(found: Parts) -> str:
-    rows = ["| the paper | what we saw | verdict |", "|---|---|---|"]
-    return "\n".join([*rows, *(claim.row() for claim in claims(found))])
+    return _rows(claims(found))
+
+
+def shallow(found: Parts) -> str:
+    """The rows on profiles, for the networks on which most runs learn something."""
+    return _rows(profiles(on_networks(found.tables, SHALLOW)))
+
+
+def _rows(judged: Iterable[Claim]) -> str:
+    heads = ["| the paper | what we saw | verdict |", "|---|---|---|"]
+    return "\n".join([*heads, *(claim.row() for claim in judged)])

@@ -20,6 +20,7 @@ NAMES = {
     "adagrad": "Adagrad",
     "adadelta": "Adadelta",
 }
+SHALLOW = ("paper:1x50", "paper:3x20")
 TAUS = (1e-1, 1e-2, 1e-4)
 _SMALL_NETWORKS = ("paper:1x50", "paper:3x20", "paper:5x50", "paper:10x50")
 _RESAMPLES = 2000
@@ -43,6 +44,15 @@ class Figure:
 
 def _signless(number: float) -> str:
     return f"{number:.2f}".replace("-", "−")
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def network_order(networks: Sequence[str]) -> list[str]:
+    """By depth and width."""
+    return sorted(networks, key=lambda one: [int(n) for n in one.removeprefix("paper:").split("x")])
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,10 @@ def _part(results: bench.Results, mask: "pandas.Series[bool]") -> bench.Results:
     return bench.Results(
         runs, results.epochs[results.epochs["key"].isin(runs["key"])].reset_index(drop=True)
     )
+
+
+def on_networks(results: bench.Results, networks: Sequence[str]) -> bench.Results:
+    return _part(results, results.runs["network"].isin(networks))
 
 
 def of_size(results: bench.Results, size: str) -> bench.Results:
