@@ -69,11 +69,19 @@ def test_every_figure_is_drawn_from_the_published_runs(make, results):
     assert different == []
 
 
-def test_verdicts_follow_the_figures(make):
+def test_verdicts_follow_the_intervals_of_the_figures(make):
     claims = make.claims
-    assert claims.verdict([True, True]) == "holds"
-    assert claims.verdict([True, False]) == "holds in part"
-    assert claims.verdict([True, False, False]) == "not seen"
+    won, open_, lost = claims.Figure(0.2, 0.1, 0.3), claims.Figure(0.2, -0.1, 0.5), claims.Figure(-0.2, -0.3, -0.1)
+    assert claims.verdict([won, won]) == "holds"
+    assert claims.verdict([won, lost]) == claims.verdict([won, open_]) == "holds in part"
+    assert claims.verdict([won, open_, lost]) == "not seen"
+    assert claims.verdict([won, open_, open_]) == claims.verdict([open_]) == claims.verdict([]) == "not decided"
+
+
+def test_an_interval_of_few_values_is_their_range(make):
+    assert make.claims.mean([0.0, 1.0, 5.0]) == make.claims.Figure(2.0, 0.0, 5.0)
+    many = make.claims.mean([0.0, 1.0] * 20)
+    assert 0.0 < many.low < many.value == 0.5 < many.high < 1.0
 
 
 def test_a_solver_that_is_always_ahead_is_said_to_be_so(make, tmp_path):

@@ -24,11 +24,12 @@ SHALLOW = ("paper:1x50", "paper:3x20")
 TAUS = (1e-1, 1e-2, 1e-4)
 _SMALL_NETWORKS = ("paper:1x50", "paper:3x20", "paper:5x50", "paper:10x50")
 _RESAMPLES = 2000
+_FEW = 6
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A number with its 95 % interval, a bootstrap over problems or runs."""
+    """A mean with its 95 % interval, a bootstrap over problems or runs; of a few, their least and greatest."""
 
     value: float
     low: float
@@ -36,6 +37,12 @@ class Figure:
 
     def __str__(self) -> str:
         return f"{_signless(self.value)} [{_signless(self.low)}, {_signless(self.high)}]"
+
+    def __neg__(self) -> "Figure":
+        return Figure(-self.value, -self.high, -self.low)
+
+    def less(self, number: float) -> "Figure":
+        return Figure(self.value - number, self.low - number, self.high - number)
 
     @property
     def signed(self) -> str:
@@ -116,11 +123,13 @@ def by_size(results: bench.Results) -> dict[str, Traces]:
 
 
 def mean(values: Sequence[float]) -> Figure:
-    """With its interval, the same resamples on every call."""
+    """With its interval, the same resamples on every call; fewer than six values are no sample to draw from."""
     known = np.asarray(values, dtype=np.float64)
     known = known[np.isfinite(known)]
     if not len(known):
         return Figure(*[float("nan")] * 3)
+    if len(known) < _FEW:
+        return Figure(float(known.mean()), float(known.min()), float(known.max()))
     means = known[resampled(len(known), _RESAMPLES)].mean(axis=1)
     return Figure(float(known.mean()), *map(float, np.quantile(means, [0.025, 0.975])))
 

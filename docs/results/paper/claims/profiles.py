@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from claims.constant import disclosed
-from claims.measures import PAPER, TAUS, Figure, advantages, areas, by_size, listed, of_size
+from claims.measures import PAPER, TAUS, Figure, advantages, areas, by_size, listed, mean, of_size
 from claims.verdicts import ON_BIG, ON_SMALL, Claim, verdict
 from cmalight import bench
 from cmalight.bench.analysis.costs import Problems, Traces
@@ -26,7 +24,7 @@ def profiles(results: bench.Results) -> Iterator[Claim]:
         f"Area under its profile less theirs: {listed(margins[0.1, 'start'])}. Adam, which the sentence leaves out: "
         f"{advantages(areas(big, 0.1), 'cmalight', ['adam'])['adam'].signed}.{on_big}",
         ON_BIG,
-        *(verdict([one.value > 0 for one in margins[0.1, kind].values()]) for kind in kinds),
+        *(verdict(list(margins[0.1, kind].values())) for kind in kinds),
     )
     yield from _cma_on_small(
         small,
@@ -40,27 +38,7 @@ def profiles(results: bench.Results) -> Iterator[Claim]:
         "Higher precision, small data sets: CMA is still the best (Figures 3b, 4b).",
         on_small,
     )
-    least = {key: min(one.value for one in found.values()) for key, found in margins.items()}
-    means = {
-        key: float(np.mean([one.value for one in found.values()])) for key, found in margins.items()
-    }
-    yield Claim(
-        "Higher precision, big data sets: the advantage of CMALight slightly decreases (Figures 3a, 4a).",
-        "Its mean advantage over the four is "
-        + ", ".join(f"{means[tau, 'start']:+.2f} at τ = {tau:g}" for tau in TAUS).replace(
-            "-0.", "−0."
-        )
-        + "; over the nearest of them "
-        + ", ".join(f"{least[tau, 'start']:+.2f}" for tau in TAUS).replace("-0.", "−0.")
-        + f".{on_big}",
-        ON_BIG,
-        *(
-            verdict(
-                [0 < means[0.1, kind] > means[tau, kind] for tau in TAUS[1:]]
-            )  # what is not there cannot decrease
-            for kind in kinds
-        ),
-    )
+    yield _decrease(big, others, on_big)
     everybody = [one for one in PAPER if one != "cmalight"]
     whole = {
         kind: advantages(areas(big, 1e-2, problems=kind), "cmalight", everybody) for kind in kinds
@@ -69,7 +47,7 @@ def profiles(results: bench.Results) -> Iterator[Claim]:
         "Conclusion: CMALight outperforms CMA and the other solvers on large-scale data sets.",
         f"Big data sets, τ = 0.01: {listed(whole['start'])}.{on_big}",
         ON_BIG,
-        *(verdict([one.value > 0 for one in whole[kind].values()]) for kind in kinds),
+        *(verdict(list(whole[kind].values())) for kind in kinds),
     )
 
 
@@ -86,10 +64,27 @@ def _cma_on_small(small: Traces, taus: Sequence[float], said: str, stuck: str) -
         said,
         f"Area of CMA less theirs, {'; '.join(texts)}.{stuck}",
         ON_SMALL,
-        *(
-            verdict([one.value > 0 for tau in taus for one in found[tau, kind].values()])
-            for kind in kinds
-        ),
+        *(verdict([one for tau in taus for one in found[tau, kind].values()]) for kind in kinds),
+    )
+
+
+def _decrease(big: Traces, others: Sequence[str], stuck: str) -> Claim:
+    kinds: tuple[Problems, ...] = ("start", "pair")
+    ahead, falls = {}, {}
+    for kind in kinds:
+        found = {tau: areas(big, tau, problems=kind) for tau in TAUS}
+        over = {tau: one["cmalight"] - one[list(others)].mean(axis=1) for tau, one in found.items()}
+        ahead[kind] = {tau: mean(one.to_numpy()) for tau, one in over.items()}
+        falls[kind] = {tau: mean((over[0.1] - over[tau]).to_numpy()) for tau in TAUS[1:]}
+    texts = [f"{one.signed} at τ = {tau:g}" for tau, one in ahead["start"].items()]
+    changes = [f"{(-one).signed} to τ = {tau:g}" for tau, one in falls["start"].items()]
+    return Claim(
+        "Higher precision, big data sets: the advantage of CMALight slightly decreases (Figures 3a, 4a).",
+        f"Its area less the mean of those of the four is {', '.join(texts)}; it changes from τ = 0.1 by "
+        f"{' and by '.join(changes)}. The comparisons are three: that there is an advantage at τ = 0.1, and that it "
+        f"decreases to either of the others.{stuck}",
+        ON_BIG,
+        *(verdict([ahead[kind][0.1], *falls[kind].values()]) for kind in kinds),
     )
 
 
@@ -108,5 +103,5 @@ def large(results: bench.Results) -> Iterator[Claim]:
         f"[12x300] on {where} ({count} problems), τ = 0.01, area of CMALight less theirs: {listed(found['start'])}."
         f"{disclosed(results)}",
         ("reproduced-large",),
-        *(verdict([one.value > 0 for one in found[kind].values()]) for kind in ("start", "pair")),
+        *(verdict(list(found[kind].values())) for kind in ("start", "pair")),
     )

@@ -3,14 +3,25 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-HOLDS, PARTLY, NOT_SEEN = "holds", "holds in part", "not seen"
+from claims.measures import Figure
+
+HOLDS, PARTLY, UNDECIDED, NOT_SEEN = "holds", "holds in part", "not decided", "not seen"
 ON_SMALL = ("reproduced-small",)
 ON_BIG = ("reproduced-big", "reproduced-covtype")
 
 
-def verdict(checks: Sequence[bool]) -> str:
-    """All of the comparisons that a claim makes, at least half of them, or fewer."""
-    return HOLDS if all(checks) else PARTLY if sum(checks) * 2 >= len(checks) else NOT_SEEN
+def verdict(margins: Sequence[Figure]) -> str:
+    """Of the comparisons that a claim makes, each as a margin in its favour with an interval.
+
+    One is settled where its interval lies on one side of 0: in favour of the claim, or against it.
+    """
+    won = sum(one.low > 0 for one in margins)
+    lost = sum(one.high < 0 for one in margins)
+    if won and won == len(margins):
+        return HOLDS
+    if won and 2 * won >= len(margins):
+        return PARTLY
+    return NOT_SEEN if lost else UNDECIDED
 
 
 @dataclass(frozen=True)
