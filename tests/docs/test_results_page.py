@@ -118,6 +118,23 @@ def test_runs_that_end_no_better_than_a_constant_are_counted(make, tmp_path):
     assert "| IG | 100 % | 100 % | 100 % |" in constant.table(results)  # twice the variance
 
 
+@pytest.mark.parametrize(
+    ("end", "judged"), [(0.0346, "not decided"), (0.001, "holds")], ids=["at the constant", "below it"]
+)
+def test_more_variables_are_judged_where_somebody_learns_something(make, tmp_path, end, judged):
+    """CMALight is level with all others on the small network, and ten times as quick on the large one."""
+    runs = []
+    for network, quick in (("paper:1x50", 1.0), ("paper:12x300", 0.1)):
+        for solver in make.claims.PAPER:
+            seconds = [0.1 * quick, 1.0 * quick] if solver == "cmalight" else [0.1, 1.0]
+            last = end if network == "paper:12x300" else 0.001
+            runs.append(run(solver, [0.5, last], dataset="bikes", network=network, seconds=seconds, engine="compiled"))
+    found = make.claims.parts(bench.load(write(tmp_path / "results", runs)))
+    (claim,) = make.claims.more_variables(found)
+    assert claim.by_start == judged
+    assert "CMA +0.50 [+0.50, +0.50]" in claim.seen
+
+
 def test_the_variance_of_a_data_set_that_is_at_hand_is_computed():
     targets = script(FOLDER / "targets.py")
     found = targets.targets(["bikes", "diabetes", "no such data set"])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from claims import constant
 from claims.control import control, descent
+from claims.dimension import more_variables
 from claims.images import images
 from claims.measures import (
     NAMES,
@@ -21,7 +22,7 @@ from claims.measures import (
     on_networks,
     parts,
 )
-from claims.profiles import large, profiles
+from claims.profiles import profiles
 from claims.tables import regularised, today
 from claims.verdicts import Claim, verdict
 
@@ -36,6 +37,7 @@ __all__ = [
     "claims",
     "constant",
     "mean",
+    "more_variables",
     "of_size",
     "parts",
     "regularised",
@@ -52,7 +54,7 @@ def claims(found: Parts) -> Iterator[Claim]:
     yield from control(found.tables)
     yield descent(json.loads(DESCENT.read_text(encoding="utf-8")))
     yield from profiles(found.tables)
-    yield from large(found.large)
+    yield from more_variables(found)
     yield from images(found.images)
 
 

@@ -29,7 +29,12 @@ def shares(results: bench.Results, solvers: Sequence[str] = PAPER) -> str:
     """In words, for a row: the share of such runs of each solver."""
     runs = relative(results)
     stuck = (runs["of_variance"] > NEARLY).groupby(runs["solver"]).mean()
-    return ", ".join(f"{NAMES[one]} {percent(stuck[one])}" for one in solvers if one in stuck)
+    texts = [f"{NAMES[one]} {percent(stuck[one])}" for one in solvers if one in stuck]
+    others = set(results.runs["solver"]) - set(
+        results.runs[results.runs["status"] == "done"]["solver"]
+    )
+    texts += [f"{NAMES[one]} (no run ended)" for one in solvers if texts and one in others]
+    return ", ".join(texts)
 
 
 def disclosed(results: bench.Results, solvers: Sequence[str] = PAPER) -> str:

@@ -86,22 +86,3 @@ def _decrease(big: Traces, others: Sequence[str], stuck: str) -> Claim:
         ON_BIG,
         *(verdict([ahead[kind][0.1], *falls[kind].values()]) for kind in kinds),
     )
-
-
-def large(results: bench.Results) -> Iterator[Claim]:
-    if not set(PAPER) <= set(results.runs["solver"]):
-        return
-    others = [one for one in PAPER if one != "cmalight"]
-    found = {
-        kind: advantages(areas(results, 1e-2, problems=kind), "cmalight", others)
-        for kind in ("start", "pair")
-    }
-    where = ", ".join(sorted(results.runs["dataset"].unique()))
-    count = len(areas(results, 1e-2))
-    yield Claim(
-        "The advantage of CMALight could be more evident with more variables.",
-        f"[12x300] on {where} ({count} problems), τ = 0.01, area of CMALight less theirs: {listed(found['start'])}."
-        f"{disclosed(results)}",
-        ("reproduced-large",),
-        *(verdict(list(found[kind].values())) for kind in ("start", "pair")),
-    )
