@@ -1,6 +1,7 @@
 """The pages of the results say what the published runs say, and their figures are drawn from them."""
 
 import importlib.util
+import json
 import re
 import shutil
 import signal
@@ -9,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from cmalight import bench
 from cmalight.bench.spec.spec_files import PRESETS
@@ -141,6 +144,34 @@ def test_the_variance_of_a_data_set_that_is_at_hand_is_computed():
     assert list(found) == ["bikes", "diabetes"]
     assert found["diabetes"].samples == 331
     assert found["diabetes"].variance == pytest.approx(0.05875, abs=1e-5)
+
+
+def test_samples_are_judged_one_by_one():
+    """f = ((w − 1)² + (w + 1)² + (w + 2)²)/3 at w = 0: its minimum is at −2/3, and the first sample leads away."""
+    descent = script(FOLDER / "descent.py")
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(model.weight)
+    x, y = torch.ones(3, 1), torch.tensor([[1.0], [-1.0], [-2.0]])
+    assert descent.descent(model, x, y) == pytest.approx(2 / 3)
+
+
+def test_an_epoch_that_descends_is_worse_in_its_first_half():
+    descent = script(FOLDER / "descent.py")
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.ones_(model.weight)
+    x, y = torch.ones(8 * descent.BATCH, 1), torch.zeros(8 * descent.BATCH, 1)
+    assert descent.worse(model, x, y, lr=0.1, seed=0)
+    assert not descent.worse(model, x, y, lr=1.1, seed=0)  # which ascends
+
+
+def test_the_points_of_the_samples_have_moved():
+    """As many epochs were kept as the row says, so that no two points of a run are one."""
+    points = json.loads((FOLDER / "descent.json").read_text(encoding="utf-8"))
+    places = {(one["dataset"], one["network"]): [] for one in points}
+    for one in points:
+        assert one["epochs"] >= one["kept"]
+        places[one["dataset"], one["network"]].append(one["loss"])
+    assert all(len(set(losses)) == len(losses) for losses in places.values())
 
 
 def test_reproduce_plans_everything_start_by_start():

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from claims import constant
-from claims.control import control, descent
+from claims.control import control
 from claims.dimension import more_variables
 from claims.images import images
 from claims.measures import (
@@ -23,6 +23,7 @@ from claims.measures import (
     parts,
 )
 from claims.profiles import profiles
+from claims.samples import samples
 from claims.tables import regularised, today
 from claims.verdicts import Claim, verdict
 
@@ -52,7 +53,7 @@ DESCENT = Path(__file__).parents[1] / "descent.json"
 
 def claims(found: Parts) -> Iterator[Claim]:
     yield from control(found.tables)
-    yield descent(json.loads(DESCENT.read_text(encoding="utf-8")))
+    yield from samples(json.loads(DESCENT.read_text(encoding="utf-8")))
     yield from profiles(found.tables)
     yield from more_variables(found)
     yield from images(found.images)

@@ -1,4 +1,4 @@
-"""What the paper says of the control: evaluations, acceptance, f̃ and the anti-gradients."""
+"""What the paper says of the control: evaluations, acceptance and f̃."""
 
 from collections.abc import Iterator
 
@@ -55,19 +55,4 @@ def control(results: bench.Results) -> Iterator[Claim]:
         f"({len(kept):,} epochs of {len(by_run)} runs).",
         (*ON_SMALL, *ON_BIG),
         *(verdict([mean(one.to_numpy()).less(0.5)]) for one in (by_run, by_pair)),
-    )
-
-
-def descent(shares: dict[str, list[float]]) -> Claim:
-    """Not of the runs, but of a script beside this one, on the same small data sets."""
-    texts = [
-        f"{mean(found)} {'at the start' if epochs == '0' else f'after {epochs} epochs'}"
-        for epochs, found in shares.items()
-    ]
-    return Claim(
-        "The anti-gradients of single samples are often a descent direction even for f.",
-        f"Of the anti-gradients of batches {', '.join(texts)} of CMALight ({len(shares['0'])} pairs of small data set "
-        "and network, one start).",
-        ("descent.py",),
-        verdict([mean(found).less(0.5) for found in shares.values()]),
     )
