@@ -110,6 +110,24 @@ def test_a_solver_that_is_always_ahead_is_said_to_be_so(make, tmp_path):
     assert "Adadelta +0.50 [+0.50, +0.50]" in low.seen  # ten times slower is half of the way to a hundred times
 
 
+def test_acceptance_is_given_both_ways(make, tmp_path):
+    """Of four epochs CMALight accepts one and keeps the end of another; CMA accepts three."""
+    ends = {
+        "cmalight": ["accepted", "small_direction_kept", "search_failed_rejected", "search_failed_rejected"],
+        "cma": ["accepted", "accepted", "accepted", "search_failed_rejected"],
+    }
+    runs = [
+        run(solver, [0.5, 0.4, 0.3, 0.2], dataset="bikes", network="paper:1x50", outcomes=outcomes, evaluations=[1] * 4)
+        for solver, outcomes in ends.items()
+    ]
+    for one in runs:
+        one["epochs"]["alpha"] = [0.0 if "rejected" in outcome else 0.5 for outcome in one["epochs"]["outcome"]]
+    results = bench.load(write(tmp_path / "results", runs))
+    runs = sys.modules["claims.control"].controlled(results).set_index("solver")
+    assert runs["accepted"].to_dict() == {"cmalight": 0.25, "cma": 0.75}
+    assert runs["stands"].to_dict() == {"cmalight": 0.5, "cma": 0.75}
+
+
 def test_runs_that_end_no_better_than_a_constant_are_counted(make, tmp_path):
     """Whose loss on Bikes, the variance of the target, is 0.0346."""
     ends = {"cma": [0.5, 0.0346], "cmalight": [0.5, 0.001], "ig": [0.5, 0.07]}
