@@ -110,6 +110,14 @@ def test_a_solver_that_is_always_ahead_is_said_to_be_so(make, tmp_path):
     assert "Adadelta +0.50 [+0.50, +0.50]" in low.seen  # ten times slower is half of the way to a hundred times
 
 
+def test_an_area_that_stays_within_a_tenth_is_unchanged(make):
+    profiles, Figure = sys.modules["claims.profiles"], make.claims.Figure
+    judged = {"small": (-0.02, 0.09), "large": (-0.4, -0.2), "open": (-0.3, 0.1)}
+    found = {name: profiles._is_same(Figure(0.0, *ends)) for name, ends in judged.items()}
+    verdicts = {name: make.claims.verdict([one]) for name, one in found.items()}
+    assert verdicts == {"small": "holds", "large": "not seen", "open": "not decided"}
+
+
 def test_acceptance_is_given_both_ways(make, tmp_path):
     """Of four epochs CMALight accepts one and keeps the end of another; CMA accepts three."""
     ends = {

@@ -6,6 +6,7 @@ Reads study.tar.xz and the texts beside it, paper.txt and today.txt; writes ../p
 
 import argparse
 import io
+import json
 import re
 import textwrap
 from pathlib import Path
@@ -21,6 +22,7 @@ from cmalight.bench.analysis.summaries import control_figures
 
 HERE = Path(__file__).parent
 ARCHIVE = HERE / "study.tar.xz"
+DESCENT = HERE / "descent.json"
 WIDTH = 100  # of a line of the documents
 UNBROKEN = {"break_long_words": False, "break_on_hyphens": False}
 COLOURS = {
@@ -264,6 +266,11 @@ def coverage(results: bench.Results) -> str:
     return "\n".join(rows)
 
 
+def points(path: Path) -> list[dict[str, object]]:
+    """What descent.py wrote."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
 def pages(results: bench.Results) -> dict[str, str]:
     """The pages by the name of their files: the texts, with what the runs say in the place of each `<<name>>`."""
     found = claims.parts(results)
@@ -274,7 +281,7 @@ def pages(results: bench.Results) -> dict[str, str]:
     }
     failed = int((runs["status"] != "done").sum())
     words = {
-        "claims": claims.table(found),
+        "claims": claims.table(found, points(DESCENT), is_published=True),
         "shallow": claims.shallow(found),
         "constant": claims.constant.table(found.tables),
         "constant_of": claims.constant.shares(found.tables),

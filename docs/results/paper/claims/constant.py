@@ -17,6 +17,7 @@ def relative(results: bench.Results) -> pandas.DataFrame:
     runs = results.runs[results.runs["status"] == "done"]
     found = targets(sorted(runs["dataset"].unique()))
     variance = runs["dataset"].map({name: one.variance for name, one in found.items()})
+    variance = variance.astype("float64")  # also of no runs
     return runs.assign(of_variance=runs["final_loss"] / variance).dropna(subset=["of_variance"])
 
 

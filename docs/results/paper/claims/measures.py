@@ -134,6 +134,17 @@ def mean(values: Sequence[float]) -> Figure:
     return Figure(float(known.mean()), *map(float, np.quantile(means, [0.025, 0.975])))
 
 
+def difference(values: Sequence[float], others: Sequence[float]) -> Figure:
+    """Of two means over different problems, each resampled by itself."""
+    first, second = (np.asarray(one, dtype=np.float64) for one in (values, others))
+    if min(len(first), len(second)) < _FEW:
+        return mean([]).less(0.0)
+    means = first[resampled(len(first), _RESAMPLES)].mean(axis=1)
+    means -= second[resampled(len(second), _RESAMPLES)].mean(axis=1)[::-1]
+    value = float(first.mean() - second.mean())
+    return Figure(value, *map(float, np.quantile(means, [0.025, 0.975])))
+
+
 def gains(costs: pandas.DataFrame) -> pandas.DataFrame:
     """By problem and solver: 1 for the quickest, 0 for a hundred times its time or never; their means are the areas."""
     with np.errstate(divide="ignore"):

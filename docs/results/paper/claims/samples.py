@@ -10,6 +10,8 @@ Points = Sequence[dict[str, Any]]
 
 
 def samples(points: Points) -> Iterator[Claim]:
+    if not points:
+        return
     by_kept = {
         kept: [one for one in points if one["kept"] == kept]
         for kept in sorted({one["kept"] for one in points})

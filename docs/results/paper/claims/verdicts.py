@@ -39,4 +39,5 @@ class Claim:
         judged = (
             f"**{self.by_start}**" if same else f"**{self.by_start}**; by pairs: {self.by_pair}"
         )
-        return f"| {self.said} | {self.seen} *Run: {', '.join(self.where)}.* | {judged} |"
+        run = f" *Run: {', '.join(self.where)}.*" if self.where else ""
+        return f"| {self.said} | {self.seen}{run} | {judged} |"
