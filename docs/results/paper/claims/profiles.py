@@ -88,9 +88,10 @@ def _unchanged(small: Traces, stuck: str) -> Claim:
 
 def _is_same(change: Figure) -> Figure:
     """As a margin: of a change that is small, that is not, or of which neither is settled."""
-    if -_SAME <= change.low and change.high <= _SAME:
+    low, high = round(change.low, 2), round(change.high, 2)
+    if -_SAME <= low and high <= _SAME:
         return Figure(1.0, 1.0, 1.0)
-    is_open = change.low <= 0 <= change.high
+    is_open = low <= 0 <= high
     return Figure(0.0, -1.0, 1.0) if is_open else Figure(-1.0, -1.0, -1.0)
 
 

@@ -13,10 +13,10 @@ ON_BIG = ("reproduced-big", "reproduced-covtype")
 def verdict(margins: Sequence[Figure]) -> str:
     """Of the comparisons that a claim makes, each as a margin in its favour with an interval.
 
-    One is settled where its interval lies on one side of 0: in favour of the claim, or against it.
+    One is settled where its interval, as it is printed, lies on one side of 0: in favour of the claim, or against it.
     """
-    won = sum(one.low > 0 for one in margins)
-    lost = sum(one.high < 0 for one in margins)
+    won = sum(round(one.low, 2) > 0 for one in margins)
+    lost = sum(round(one.high, 2) < 0 for one in margins)
     if won and won == len(margins):
         return HOLDS
     if won and 2 * won >= len(margins):
