@@ -110,6 +110,25 @@ def test_a_solver_that_is_always_ahead_is_said_to_be_so(make, tmp_path):
     assert "Adadelta +0.50 [+0.50, +0.50]" in low.seen  # ten times slower is half of the way to a hundred times
 
 
+@pytest.mark.parametrize(
+    ("datasets", "network", "rows"),
+    [
+        (["mv", "bikes"], "paper:3x20", 8),  # what is said of the control, and of small data sets
+        (["protein", "skin-nonskin"], "paper:3x20", 8),
+        (["ailerons"], "paper:12x300", 1),
+        (["cifar10:rows=2560"], "resnet18, width 8", 2),
+    ],
+    ids=["small", "big", "large", "images"],
+)
+def test_other_results_are_judged_by_themselves(make, results, datasets, network, rows):
+    """A part of the published runs, as somebody else's: no row is of runs that are not there, no text of the page's."""
+    runs = results.runs[results.runs["dataset"].isin(datasets) & (results.runs["network"] == network)]
+    part = bench.Results(runs.reset_index(drop=True), results.epochs[results.epochs["key"].isin(runs["key"])])
+    table = make.claims.table(make.claims.parts(part))
+    assert len(table.splitlines()) == 2 + rows
+    assert not re.search(r"Run:|not tried|by definition|descent", table)
+
+
 def test_an_area_that_stays_within_a_tenth_is_unchanged(make):
     profiles, Figure = sys.modules["claims.profiles"], make.claims.Figure
     judged = {"small": (-0.02, 0.09), "large": (-0.4, -0.2), "open": (-0.3, 0.1)}
@@ -222,6 +241,22 @@ def test_reproduce_counts_what_is_left(tmp_path):
     (done / f"{runs[0].key}.json").touch()
     left = reproduce.seconds_left([quick], tmp_path, workers=2)
     assert whole - left == pytest.approx(reproduce.MEASURING * quick.time_limit / 2)
+
+
+def test_reproduce_measures_single_samples_once(monkeypatch, tmp_path):
+    reproduce = script(ROOT / "benchmarks" / "reproduce.py")
+    asked = []
+
+    def measured(command, check):
+        asked.append(command[1:])
+        (tmp_path / "out" / "descent.json").write_text("[]")
+
+    monkeypatch.setattr(reproduce.subprocess, "run", measured)
+    for _ in range(2):
+        file = reproduce.descent(tmp_path / "out", quick=True)
+    generated = "teacher:rows=60000,features=20"
+    fewer = ["--datasets", "diabetes", generated, "--networks", "1x50", "3x20"]
+    assert asked == [[str(FOLDER / "descent.py"), "--out", str(file), *fewer]]
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from cmalight import fit
-from cmalight.datasets import load_dataset
+from cmalight.datasets import DataError, load_dataset
 from cmalight.models import paper_network
 from cmalight.training.records.history import EpochRecord
 
@@ -146,12 +146,13 @@ def main() -> None:
     parser.add_argument("--networks", nargs="+", default=NETWORKS, metavar="NAME")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    found = [
-        json.dumps(asdict(point))
-        for dataset in chosen.datasets
-        for network in chosen.networks
-        for point in points(dataset, network)
-    ]
+    found = []
+    for dataset in chosen.datasets:
+        try:
+            for network in chosen.networks:
+                found += [json.dumps(asdict(point)) for point in points(dataset, network)]
+        except DataError as error:
+            print(f"left out: {dataset} ({error})")
     chosen.out.write_text("[\n" + ",\n".join(found) + "\n]\n", encoding="utf-8")
 
 

@@ -1,7 +1,7 @@
 """Makes the pages of the results from the published runs: `python docs/results/paper/make.py`.
 
 Reads study.tar.xz and the texts beside it, paper.txt and today.txt; writes ../paper.md, ../today.md and the pictures.
-`--results DIR` prints the table of claims for other results instead.
+`--results DIR` prints the table of claims for other results instead, `--descent FILE` with what descent.py found.
 """
 
 import argparse
@@ -330,9 +330,11 @@ def main() -> None:
     parser.add_argument(
         "--results", type=Path, help="a results folder or archive: print its table of claims alone"
     )
+    parser.add_argument("--descent", type=Path, help="what descent.py wrote for them")
     chosen = parser.parse_args()
     if chosen.results is not None:
-        print(claims.table(claims.parts(bench.load(chosen.results))))
+        found = claims.parts(bench.load(chosen.results))
+        print(claims.table(found, points(chosen.descent) if chosen.descent else ()))
         return
     results = bench.load(ARCHIVE)
     for name, text in pages(results).items():

@@ -133,7 +133,7 @@ def regularised(found: claims.Parts) -> str:
         runs = results.runs[results.runs["solver"].str.endswith(suffix)]
         runs = runs.assign(solver=runs["solver"].str.removesuffix(suffix)).reset_index(drop=True)
         part = bench.Results(runs, results.epochs[results.epochs["key"].isin(runs["key"])])
-        for claim in [*claims.profiles(part), claims.outperforms(part)]:
+        for claim in [*claims.profiles(part), *claims.outperforms(part)]:
             judged.setdefault(claim.said, []).append(claim.by_start)
     heads = " | ".join(f"λ = {one}" for one in LAMBDAS.values())
     rows = [f"| the paper | {heads} |", "|---" * (len(LAMBDAS) + 1) + "|"]

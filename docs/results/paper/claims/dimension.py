@@ -12,9 +12,11 @@ from claims.measures import (
     areas,
     by_size,
     difference,
+    is_complete,
     listed,
     mean,
     network_order,
+    of_size,
     percent,
 )
 from claims.verdicts import ON_BIG, ON_SMALL, UNDECIDED, Claim, verdict
@@ -46,7 +48,7 @@ def learnt(results: bench.Results) -> bench.Results:
 def more_variables(found: Parts) -> Iterator[Claim]:
     """Large networks beside the small ones on the same data sets."""
     results = found.large
-    if not set(PAPER) <= set(results.runs["solver"]):
+    if not is_complete(results):
         return
     traces = bench.traces(results)
     large, small = by_dataset(traces, _TAU), by_dataset(bench.traces(found.tables), _TAU)
@@ -57,7 +59,7 @@ def more_variables(found: Parts) -> Iterator[Claim]:
     )
     counted = learnt(results)
     judged, why = UNDECIDED, " In none of these problems does a solver end better than a constant."
-    if set(PAPER) <= set(counted.runs["solver"]):
+    if is_complete(counted):
         remaining = by_dataset(bench.traces(counted), _TAU)
         there = remaining.index.intersection(small.index)
         judged = verdict([mean((remaining[one] - small[one])[there].to_numpy()) for one in _OTHERS])
@@ -72,8 +74,10 @@ def more_variables(found: Parts) -> Iterator[Claim]:
     )
 
 
-def large_scale(results: bench.Results) -> Claim:
+def large_scale(results: bench.Results) -> Iterator[Claim]:
     """The first sentence of the paper's section 4.2."""
+    if not all(is_complete(of_size(results, size)) for size in ("big", "small")):
+        return
     over = {}
     for size, traces in by_size(results).items():
         for tau in TAUS:
@@ -85,7 +89,7 @@ def large_scale(results: bench.Results) -> Claim:
         f"{ahead[tau].signed} at τ = {tau:g}, which is {more[tau].signed} more than on small ones"
         for tau in TAUS
     ]
-    return Claim(
+    yield Claim(
         "CMALight has an increasing advantage over the other algorithms on large-scale problems (section 4.2).",
         f"Its area less the mean of those of the five, big data sets: {'; '.join(texts)}. The comparisons are that it "
         "is ahead there, and that it is more so, at each τ.",

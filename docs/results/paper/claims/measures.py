@@ -111,6 +111,11 @@ def on_networks(results: bench.Results, networks: Sequence[str]) -> bench.Result
     return _part(results, results.runs["network"].isin(networks))
 
 
+def is_complete(results: bench.Results) -> bool:
+    """Whether all of the paper's solvers have runs there, so that they can be compared."""
+    return set(PAPER) <= set(results.runs["solver"])
+
+
 def of_size(results: bench.Results, size: str) -> bench.Results:
     """The runs on small or on big data sets, as Table 2 of the paper has them."""
     names = results.runs["dataset"]

@@ -34,10 +34,10 @@ class Claim:
     by_start: str
     by_pair: str = ""
 
-    def row(self) -> str:
+    def row(self, *, names_presets: bool) -> str:
         same = not self.by_pair or self.by_pair == self.by_start
         judged = (
             f"**{self.by_start}**" if same else f"**{self.by_start}**; by pairs: {self.by_pair}"
         )
-        run = f" *Run: {', '.join(self.where)}.*" if self.where else ""
+        run = f" *Run: {', '.join(self.where)}.*" if self.where and names_presets else ""
         return f"| {self.said} | {self.seen}{run} | {judged} |"
