@@ -24,8 +24,9 @@ def control(results: bench.Results) -> Iterator[Claim]:
     yield _acceptance(runs)
     epochs = light_epochs(results)
     yield _upper(epochs)
-    if len(epochs):
-        yield _because(epochs)
+    sized = epochs[epochs["wanted"].notna()]
+    if len(sized):
+        yield _because(sized)
 
 
 def controlled(results: bench.Results) -> pandas.DataFrame:
@@ -121,8 +122,8 @@ def _acceptance(runs: pandas.DataFrame) -> Claim:
 def light_epochs(results: bench.Results) -> pandas.DataFrame:
     """The epochs of CMALight whose end stands, so that f there was measured.
 
-    `before` is f where the epoch began, `accepted` what line 6 said of f̃, and `sufficient` what the same test, on
-    true values as CMA has it, says.
+    `accepted` is what line 6 said of f̃, and `sufficient` what the same test says on true values, as CMA has it, by
+    the decrease that is `wanted`: NaN for a data set whose size is not known.
     """
     runs = results.runs[(results.runs["status"] == "done") & (results.runs["solver"] == "cmalight")]
     by_key = runs.set_index("key")
@@ -136,7 +137,7 @@ def light_epochs(results: bench.Results) -> pandas.DataFrame:
     epochs = epochs.assign(
         dataset=epochs["key"].map(by_key["dataset"]),
         network=epochs["key"].map(by_key["network"]),
-        before=before,
+        wanted=wanted,
         accepted=epochs["outcome"].isin(ACCEPTED),
         sufficient=epochs["train_loss"] <= before - wanted,
         above=epochs["f_tilde"] > epochs["train_loss"],
