@@ -1,7 +1,8 @@
 """The study of docs/results/paper.md: `make reproduce`, or `make reproduce QUICK=1` in ten minutes on embedded data.
 
 A call goes on where the last one stopped, by Ctrl-C or otherwise. It says before each part how long all of what is left
-will take, and with every run how long the rest of its part will. It ends with a report and the table of claims.
+will take, and with every run how long the rest of its part will. Then it measures single samples (descent.py), and
+ends with a report and the table of claims.
 `--publish FILE.tar.xz` then joins everything into one file, as in docs/results.
 """
 
@@ -18,7 +19,7 @@ from cmalight.bench.store.results import result_path
 from cmalight.cli.errors import show_messages
 from cmalight.errors import duration
 
-CLAIMS = Path(__file__).parents[1] / "docs" / "results" / "paper" / "make.py"
+PAPER = Path(__file__).parents[1] / "docs" / "results" / "paper"
 QUICK = "reproduced-quick"
 MEASURING = 1.3  # what a run takes beside its limit, for measuring, as a factor
 
@@ -45,6 +46,19 @@ def seconds_left(specs: list[bench.Spec], out: Path, workers: int) -> float:
     return MEASURING * sum(left.values()) / workers
 
 
+def descent(out: Path, *, quick: bool) -> Path:
+    """Which way single samples lead, measured by the script of the page; what is there is not measured again."""
+    file = out / "descent.json"
+    if not file.is_file():
+        print("descent.py: which way single samples lead, some minutes more", flush=True)
+        spec = bench.read_spec(QUICK)
+        names = [network.name.removeprefix("paper:") for network in spec.networks]
+        fewer = ["--datasets", *spec.datasets, "--networks", *names] if quick else []
+        out.mkdir(parents=True, exist_ok=True)
+        subprocess.run([sys.executable, str(PAPER / "descent.py"), "--out", str(file), *fewer], check=True)
+    return file
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="embedded data, ten minutes")
@@ -61,10 +75,12 @@ def main() -> None:
         missing |= bench.run(spec, chosen.out / spec.name, workers=chosen.workers, progress=True).left_out
     for what, why in missing.items():
         print(f"left out: {what} ({why})")
+    points = descent(chosen.out, quick=chosen.quick)
     archive = chosen.publish or chosen.out / "study.tar.xz"
     bench.merge([chosen.out / name for name in dict.fromkeys(spec.name for spec in specs)], archive)
     print(f"report: {bench.write_report(archive, chosen.out / 'report')}")
-    subprocess.run([sys.executable, str(CLAIMS), "--results", str(archive)], check=True)
+    command = [sys.executable, str(PAPER / "make.py"), "--results", str(archive), "--descent", str(points)]
+    subprocess.run(command, check=True)
 
 
 if __name__ == "__main__":

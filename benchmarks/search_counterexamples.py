@@ -6,9 +6,9 @@ is coercive. A pair is a problem with a start and a first step size, from rather
 run by the package's own rule, on plain floats: with both line searches, in fixed and in reshuffled order.
 
 How a run ended: it *arrived* where ‖∇f‖ fell below a hundredth of the batches' own gradients (or below 1e-4), which
-is above what the rounding of f allows; it *stalled* where the step size fell to 1e-12 of the first before that; it
-*circles* where neither the step size nor φ changed in the second half of all epochs that it was given; else it is
-*under way*.
+is above what the rounding of f allows, and was so for fifty epochs more, so that a run that crosses a stationary point
+has not; it *stalled* where the step size fell to 1e-12 of the first before that; it *circles* where neither the step
+size nor φ changed in the second half of all epochs that it was given; else it is *under way*.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ Curve = Callable[[float], tuple[float, float]]  # ψ and ψ'
 ORDERS = ("fixed", "reshuffled")
 EPOCHS = {"light": 2_000, "certified": 20_000}  # what a run is given
 ENDS = ("arrived", "stalled", "circles", "under way")
+STAYS = 50  # epochs after the one that arrived
 REGULARISATION = 0.1
 
 
@@ -203,13 +204,17 @@ def epochs_of(pair: Pair, *, certified: bool, order: str) -> Iterator[Epoch]:
 
 
 def run(pair: Pair, *, certified: bool, order: str, epochs: int) -> Run:
-    """Until it has arrived or stalled, or has had its epochs."""
-    last_change = 0
+    """Until it has arrived and stayed, or stalled, or has had its epochs."""
+    last_change, arrived = 0, None
     for number, epoch in enumerate(itertools.islice(epochs_of(pair, certified=certified, order=order), epochs)):
-        if has_arrived(pair, epoch.w):
-            return Run("arrived", number, epoch.inner.zeta, epoch.w)
-        if epoch.inner.zeta < 1e-12 * pair.lr:
-            return Run("stalled", number, epoch.inner.zeta, epoch.w)
+        if not has_arrived(pair, epoch.w):
+            arrived = None
+            if epoch.inner.zeta < 1e-12 * pair.lr:
+                return Run("stalled", number, epoch.inner.zeta, epoch.w)
+        elif arrived is None:
+            arrived = number
+        elif number - arrived >= STAYS:
+            return Run("arrived", arrived, epoch.inner.zeta, epoch.w)
         if (epoch.decision.zeta_factor, epoch.decision.phi) != (1.0, epoch.known.phi):
             last_change = number
     return Run("circles" if last_change < epochs // 2 else "under way", epochs, epoch.inner.zeta, epoch.w)

@@ -1,6 +1,7 @@
 """The pages of the results say what the published runs say, and their figures are drawn from them."""
 
 import importlib.util
+import json
 import re
 import shutil
 import signal
@@ -9,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from cmalight import bench
 from cmalight.bench.spec.spec_files import PRESETS
@@ -80,11 +83,19 @@ def test_every_figure_is_drawn_from_the_published_runs(make, results):
     assert different == []
 
 
-def test_verdicts_follow_the_figures(make):
+def test_verdicts_follow_the_intervals_of_the_figures(make):
     claims = make.claims
-    assert claims.verdict([True, True]) == "holds"
-    assert claims.verdict([True, False]) == "holds in part"
-    assert claims.verdict([True, False, False]) == "not seen"
+    won, open_, lost = claims.Figure(0.2, 0.1, 0.3), claims.Figure(0.2, -0.1, 0.5), claims.Figure(-0.2, -0.3, -0.1)
+    assert claims.verdict([won, won]) == "holds"
+    assert claims.verdict([won, lost]) == claims.verdict([won, open_]) == "holds in part"
+    assert claims.verdict([won, open_, lost]) == "not seen"
+    assert claims.verdict([won, open_, open_]) == claims.verdict([open_]) == claims.verdict([]) == "not decided"
+
+
+def test_an_interval_of_few_values_is_their_range(make):
+    assert make.claims.mean([0.0, 1.0, 5.0]) == make.claims.Figure(2.0, 0.0, 5.0)
+    many = make.claims.mean([0.0, 1.0] * 20)
+    assert 0.0 < many.low < many.value == 0.5 < many.high < 1.0
 
 
 def test_a_solver_that_is_always_ahead_is_said_to_be_so(make, tmp_path):
@@ -110,6 +121,115 @@ def test_a_solver_that_is_always_ahead_is_said_to_be_so(make, tmp_path):
     assert "Adadelta +0.50 [+0.50, +0.50]" in low.seen  # ten times slower is half of the way to a hundred times
 
 
+@pytest.mark.parametrize(
+    ("datasets", "network", "rows"),
+    [
+        (["mv", "bikes"], "paper:3x20", 8),  # what is said of the control, and of small data sets
+        (["protein", "skin-nonskin"], "paper:3x20", 8),
+        (["ailerons"], "paper:12x300", 1),
+        (["cifar10:rows=2560"], "resnet18, width 8", 2),
+    ],
+    ids=["small", "big", "large", "images"],
+)
+def test_other_results_are_judged_by_themselves(make, results, datasets, network, rows):
+    """A part of the published runs, as somebody else's: no row is of runs that are not there, no text of the page's."""
+    runs = results.runs[results.runs["dataset"].isin(datasets) & (results.runs["network"] == network)]
+    part = bench.Results(runs.reset_index(drop=True), results.epochs[results.epochs["key"].isin(runs["key"])])
+    table = make.claims.table(make.claims.parts(part))
+    assert len(table.splitlines()) == 2 + rows
+    assert not re.search(r"Run:|not tried|by definition|descent", table)
+
+
+def test_an_area_that_stays_within_a_tenth_is_unchanged(make):
+    profiles, Figure = sys.modules["claims.profiles"], make.claims.Figure
+    judged = {"small": (-0.02, 0.09), "large": (-0.4, -0.2), "open": (-0.3, 0.1)}
+    found = {name: profiles._is_same(Figure(0.0, *ends)) for name, ends in judged.items()}
+    verdicts = {name: make.claims.verdict([one]) for name, one in found.items()}
+    assert verdicts == {"small": "holds", "large": "not seen", "open": "not decided"}
+
+
+def test_acceptance_is_given_both_ways(make, tmp_path):
+    """Of four epochs CMALight accepts one and keeps the end of another; CMA accepts three."""
+    ends = {
+        "cmalight": ["accepted", "small_direction_kept", "search_failed_rejected", "search_failed_rejected"],
+        "cma": ["accepted", "accepted", "accepted", "search_failed_rejected"],
+    }
+    runs = [
+        run(solver, [0.5, 0.4, 0.3, 0.2], dataset="bikes", network="paper:1x50", outcomes=outcomes, evaluations=[1] * 4)
+        for solver, outcomes in ends.items()
+    ]
+    for one in runs:
+        one["epochs"]["alpha"] = [0.0 if "rejected" in outcome else 0.5 for outcome in one["epochs"]["outcome"]]
+    results = bench.load(write(tmp_path / "results", runs))
+    runs = sys.modules["claims.control"].controlled(results).set_index("solver")
+    assert runs["accepted"].to_dict() == {"cmalight": 0.25, "cma": 0.75}
+    assert runs["stands"].to_dict() == {"cmalight": 0.5, "cma": 0.75}
+
+
+def test_runs_that_end_no_better_than_a_constant_are_counted(make, tmp_path):
+    """Whose loss on Bikes, the variance of the target, is 0.0346."""
+    ends = {"cma": [0.5, 0.0346], "cmalight": [0.5, 0.001], "ig": [0.5, 0.07]}
+    runs = [run(solver, losses, dataset="bikes", network="paper:1x50") for solver, losses in ends.items()]
+    constant = make.claims.constant
+    results = bench.load(write(tmp_path / "results", runs))
+    assert constant.shares(results) == "CMALight 0 %, CMA 100 %, IG 100 %"
+    assert "| CMA | 100 % | 100 % | 0 % |" in constant.table(results)
+    assert "| IG | 100 % | 100 % | 100 % |" in constant.table(results)  # twice the variance
+
+
+@pytest.mark.parametrize(
+    ("end", "judged"), [(0.0346, "not decided"), (0.001, "holds")], ids=["at the constant", "below it"]
+)
+def test_more_variables_are_judged_where_somebody_learns_something(make, tmp_path, end, judged):
+    """CMALight is level with all others on the small network, and ten times as quick on the large one."""
+    runs = []
+    for network, quick in (("paper:1x50", 1.0), ("paper:12x300", 0.1)):
+        for solver in make.claims.PAPER:
+            seconds = [0.1 * quick, 1.0 * quick] if solver == "cmalight" else [0.1, 1.0]
+            last = end if network == "paper:12x300" else 0.001
+            runs.append(run(solver, [0.5, last], dataset="bikes", network=network, seconds=seconds, engine="compiled"))
+    found = make.claims.parts(bench.load(write(tmp_path / "results", runs)))
+    (claim,) = make.claims.more_variables(found)
+    assert claim.by_start == judged
+    assert "CMA +0.50 [+0.50, +0.50]" in claim.seen
+
+
+def test_the_variance_of_a_data_set_that_is_at_hand_is_computed():
+    targets = script(FOLDER / "targets.py")
+    found = targets.targets(["bikes", "diabetes", "no such data set"])
+    assert list(found) == ["bikes", "diabetes"]
+    assert found["diabetes"].samples == 331
+    assert found["diabetes"].variance == pytest.approx(0.05875, abs=1e-5)
+
+
+def test_samples_are_judged_one_by_one():
+    """f = ((w − 1)² + (w + 1)² + (w + 2)²)/3 at w = 0: its minimum is at −2/3, and the first sample leads away."""
+    descent = script(FOLDER / "descent.py")
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(model.weight)
+    x, y = torch.ones(3, 1), torch.tensor([[1.0], [-1.0], [-2.0]])
+    assert descent.descent(model, x, y) == pytest.approx(2 / 3)
+
+
+def test_an_epoch_that_descends_is_worse_in_its_first_half():
+    descent = script(FOLDER / "descent.py")
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.ones_(model.weight)
+    x, y = torch.ones(8 * descent.BATCH, 1), torch.zeros(8 * descent.BATCH, 1)
+    assert descent.worse(model, x, y, lr=0.1, seed=0)
+    assert not descent.worse(model, x, y, lr=1.1, seed=0)  # which ascends
+
+
+def test_the_points_of_the_samples_have_moved():
+    """As many epochs were kept as the row says, so that no two points of a run are one."""
+    points = json.loads((FOLDER / "descent.json").read_text(encoding="utf-8"))
+    places = {(one["dataset"], one["network"]): [] for one in points}
+    for one in points:
+        assert one["epochs"] >= one["kept"]
+        places[one["dataset"], one["network"]].append(one["loss"])
+    assert all(len(set(losses)) == len(losses) for losses in places.values())
+
+
 def test_reproduce_plans_everything_start_by_start():
     reproduce = script(ROOT / "benchmarks" / "reproduce.py")
     specs = list(reproduce.parts(quick=False))
@@ -132,6 +252,22 @@ def test_reproduce_counts_what_is_left(tmp_path):
     (done / f"{runs[0].key}.json").touch()
     left = reproduce.seconds_left([quick], tmp_path, workers=2)
     assert whole - left == pytest.approx(reproduce.MEASURING * quick.time_limit / 2)
+
+
+def test_reproduce_measures_single_samples_once(monkeypatch, tmp_path):
+    reproduce = script(ROOT / "benchmarks" / "reproduce.py")
+    asked = []
+
+    def measured(command, check):
+        asked.append(command[1:])
+        (tmp_path / "out" / "descent.json").write_text("[]")
+
+    monkeypatch.setattr(reproduce.subprocess, "run", measured)
+    for _ in range(2):
+        file = reproduce.descent(tmp_path / "out", quick=True)
+    generated = "teacher:rows=60000,features=20"
+    fewer = ["--datasets", "diabetes", generated, "--networks", "1x50", "3x20"]
+    assert asked == [[str(FOLDER / "descent.py"), "--out", str(file), *fewer]]
 
 
 @pytest.mark.slow

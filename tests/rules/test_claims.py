@@ -4,9 +4,11 @@ import math
 from dataclasses import dataclass
 
 import pytest
+import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from cmalight import Controlled, Objective
 from cmalight.rules.outcome import Outcome
 from cmalight.rules.rule import InnerCycle, Known
 from cmalight.rules.tolerant import (
@@ -59,8 +61,8 @@ class Judged:
     f_before: float
     f_after: float
     low: float  # before it
-    scale: float  # after it
-    usual: float
+    scale: float  # before it
+    usual: float  # after it
     zeta: float  # after it
     batches_judged: float
     new_low: bool
@@ -111,6 +113,39 @@ def test_claim_1_nothing_is_kept_above_the_start_or_far_above_the_lowest(sequenc
             assert window.f_after <= max(window.low + tolerated, window.f_before)
         else:
             assert not window.f_after <= min(F_0, window.low)
+
+
+def is_kept(sizes, *, end):
+    """Whether a window of batches of these sizes from f_S = 0.21 to `end` is, where low is 0.2 and scale 0.1."""
+    model = torch.nn.Linear(1, 1, bias=False).double()
+    batches = [(torch.ones(size, 1).double(), None) for size in sizes]
+    objective = Objective(model, lambda outputs, _: outputs.mean(), [(x, x) for x, _ in batches])
+    optimizer = Controlled(torch.optim.Adam(model.parameters()))
+
+    def window(value):
+        with optimizer.epoch(objective) as epoch:
+            for x, _ in batches:
+                optimizer.zero_grad()
+                loss = model(x).mean()
+                loss.backward()
+                epoch.observe(loss, len(x))
+                optimizer.step()
+            torch.nn.init.constant_(model.weight, value)
+        return epoch.report
+
+    torch.nn.init.constant_(model.weight, 1.0)
+    assert window(0.21).outcome.keeps
+    optimizer.param_groups[0].update(low=0.2, scale=0.1, starting=0, batches_judged=1000.0)
+    return window(end).outcome.keeps
+
+
+@pytest.mark.parametrize("sizes", [(128, 128, 128, 128), (128, 128, 128, 128, 1), (32, 128, 128), (128, 32)])
+def test_claim_1_counts_a_window_by_its_samples_over_the_size_of_its_first_batch(sizes):
+    """As an epoch hands it to the rule: five batches, the last of one sample, count as 4.01 and not as 5."""
+    n = max(1.0, sum(sizes) / sizes[0])
+    most = 0.2 + Settings().tolerance * 0.1 * max(1.0, 32.0 / n)
+    assert is_kept(sizes, end=most - 1e-6)
+    assert not is_kept(sizes, end=most + 1e-6)
 
 
 @settings(max_examples=300)

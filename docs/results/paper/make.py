@@ -1,16 +1,21 @@
 """Makes the pages of the results from the published runs: `python docs/results/paper/make.py`.
 
 Reads study.tar.xz and the texts beside it, paper.txt and today.txt; writes ../paper.md, ../today.md and the pictures.
-`--results DIR` prints the table of claims for other results instead.
+`--results DIR` prints the table of claims for other results instead, `--descent FILE` with what descent.py found.
 """
 
 import argparse
 import io
+import json
+import re
+import textwrap
 from pathlib import Path
 
 import claims
 import matplotlib as mpl
 import numpy as np
+import pandas
+import words
 from matplotlib.figure import Figure
 
 from cmalight import bench
@@ -19,6 +24,9 @@ from cmalight.bench.analysis.summaries import control_figures
 
 HERE = Path(__file__).parent
 ARCHIVE = HERE / "study.tar.xz"
+DESCENT = HERE / "descent.json"
+WIDTH = 100  # of a line of the documents
+UNBROKEN = {"break_long_words": False, "break_on_hyphens": False}
 COLOURS = {
     "light": {"ink": "#222832", "grid": "#dfe3e8"},
     "dark": {"ink": "#ced6dd", "grid": "#39424e"},
@@ -242,53 +250,79 @@ def svg(figure: Figure) -> str:
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
-def coverage(results: bench.Results) -> str:
-    """What ran: data sets, networks, starts, solvers, limits, epochs."""
-    runs = results.runs
-    rows = [
-        "| data set | engine | limit, s | networks (starts) | epochs of a run, median | runs |",
-        "|---|---|---:|---|---:|---:|",
-    ]
-    for (dataset, engine, limit), group in runs.groupby(["dataset", "engine", "time_limit"]):
-        starts = group.groupby("network")["seed"].nunique()
-        networks = [f"{name.removeprefix('paper:')} ({count})" for name, count in starts.items()]
-        order = sorted(networks, key=lambda one: int(one.split("x")[0]) if one[0].isdigit() else 0)
-        epochs = int(group["epochs"].median())
-        rows.append(
-            f"| {dataset} | {engine} | {limit:g} | {', '.join(order)} | {epochs} | {len(group)} |"
-        )
-    return "\n".join(rows)
+def points(path: Path) -> list[dict[str, object]]:
+    """What descent.py wrote."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _unique(runs: pandas.DataFrame, column: str) -> str:
+    return ", ".join(sorted(runs[column].dropna().unique()))
 
 
 def pages(results: bench.Results) -> dict[str, str]:
     """The pages by the name of their files: the texts, with what the runs say in the place of each `<<name>>`."""
     found = claims.parts(results)
-    runs = results.runs
-    versions = {
-        name: ", ".join(sorted(runs[f"version_{name}"].dropna().unique()))
-        for name in ("torch", "python")
-    }
-    failed = int((runs["status"] != "done").sum())
-    words = {
-        "claims": claims.table(found),
-        "regularised": claims.regularised(found.regularised) if len(found.regularised.runs) else "",
-        "today": claims.today(found.today, solvers_of_today(found)),
-        "coverage": coverage(results),
+    runs, solvers = results.runs, solvers_of_today(found)
+    texts = {
+        "claims": claims.table(found, points(DESCENT), is_published=True),
+        "shallow": claims.shallow(found),
+        "constant": claims.constant.table(found.tables),
+        "first_epochs": claims.constant.first_epochs(found.tables),
+        "nearly": f"{claims.constant.NEARLY:g}",
+        "study": words.study(found),
+        "today": claims.today(found.today, solvers),
+        "of_today": words.of_today(found),
+        "limit_of_today": words.numbers(found.today.runs["time_limit"]),
+        "standing": words.standing(found, solvers),
+        "on_images": words.on_images(found),
+        "problems_of_today": f"{len(claims.areas(found.today, 1e-2, solvers=solvers))}",
+        "coverage": words.coverage(results),
+        "planned": words.planned(results),
         "runs": f"{len(runs):,}",
         "hours": f"{runs['seconds'].sum() / 3600:.1f}",
-        "failed": f"{failed}",
-        "torch": versions["torch"],
-        "python": versions["python"],
-        "cpu": ", ".join(sorted(runs["cpu"].dropna().unique())),
-        "problems_of_today": f"{len(claims.areas(found.today, 1e-2, solvers=solvers_of_today(found)))}",
+        "failures": words.failures(runs),
+        "engines": words.engines(found),
+        "cmalight": words.versions(found),
+        "torch": _unique(runs, "version_torch"),
+        "python": _unique(runs, "version_python"),
+        "cpu": _unique(runs, "cpu"),
+        "regularised": claims.regularised(found.regularised),
+        "of_lambda": words.of_lambda(found),
+        "verdicts_by_lambda": words.regularised(found),
+        "largest_change": words.largest_change(found),
     }
     made = {}
     for path in sorted(HERE.glob("*.txt")):
         text = path.read_text(encoding="utf-8")
-        for name, value in words.items():
+        for name, value in texts.items():
             text = text.replace(f"<<{name}>>", value)
-        made[f"{path.stem}.md"] = text
+        made[f"{path.stem}.md"] = wrapped(text)
     return made
+
+
+def wrapped(text: str) -> str:
+    """Paragraphs that a figure has made longer than a line of the documents, broken anew."""
+    blocks = []
+    for block in re.split(r"(```.*?```)", text, flags=re.DOTALL):
+        if not block.startswith("```"):
+            parts = block.split("\n\n")
+            block = "\n\n".join(_filled(part) for part in parts)
+        blocks.append(block)
+    return "".join(blocks)
+
+
+def _filled(part: str) -> str:
+    """A paragraph, or a list point by point; tables and headings stay as they are."""
+    too_long = any(len(line) > WIDTH for line in part.splitlines())
+    if not too_long or re.search(r"^(\||#)", part, re.MULTILINE):
+        return part
+    ends = re.match(r"(\n*)(.*?)(\n*)$", part, re.DOTALL)
+    made = []
+    for point in re.split(r"\n(?=- )", ends[2]):
+        indent = "  " if point.startswith("- ") else ""
+        text = " ".join(point.split())
+        made.append(textwrap.fill(text, WIDTH, subsequent_indent=indent, **UNBROKEN))
+    return ends[1] + "\n".join(made) + ends[3]
 
 
 def main() -> None:
@@ -296,9 +330,11 @@ def main() -> None:
     parser.add_argument(
         "--results", type=Path, help="a results folder or archive: print its table of claims alone"
     )
+    parser.add_argument("--descent", type=Path, help="what descent.py wrote for them")
     chosen = parser.parse_args()
     if chosen.results is not None:
-        print(claims.table(claims.parts(bench.load(chosen.results))))
+        found = claims.parts(bench.load(chosen.results))
+        print(claims.table(found, points(chosen.descent) if chosen.descent else ()))
         return
     results = bench.load(ARCHIVE)
     for name, text in pages(results).items():

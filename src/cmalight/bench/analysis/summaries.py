@@ -24,8 +24,9 @@ NO_CONTROL = tuple(outcome.name.lower() for outcome in (Outcome.UNCONTROLLED, Ou
 
 
 def control_figures(runs: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.DataFrame:
-    """By key: `per_epoch`, full evaluations per epoch, and `acceptance`, the share of epochs whose end point stands.
+    """By key: `per_epoch`, full evaluations per epoch, and `acceptance`, the share of epochs whose end was accepted.
 
+    That is, on line 7 or on lines 34 to 38; an end that stands for another reason, on line 10 or 15, does not count.
     NaN for runs without a control; those of the first evaluation, f(w0), are among the evaluations.
     """
     import pandas
