@@ -221,7 +221,7 @@ class Program:
             *(_pointer(rows) for rows in drawn),
             *((0,) * (2 - len(drawn))),
         )
-        self._run((ctypes.c_void_p * len(slots))(*slots))
+        _call(self._run, slots)
         return done, moved
 
     def evaluation(
@@ -249,8 +249,15 @@ class Program:
             ctypes.addressof(table),
             _pointer(drawn[0]) if drawn else 0,
         )
-        self._evaluate((ctypes.c_void_p * len(slots))(*slots))
+        _call(self._evaluate, slots)
         return stop, total
+
+
+def _call(function: Any, slots: Sequence[int]) -> None:
+    outside = ctypes.c_bool(False)
+    function((ctypes.c_void_p * (len(slots) + 1))(*slots, ctypes.addressof(outside)))
+    if outside.value:
+        raise IndexError("an index is out of range: that of a row of an embedding, or of a class")
 
 
 def _drawn_values(recording: Recording, drawn: Drawn) -> dict[int, Kept]:
