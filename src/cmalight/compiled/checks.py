@@ -12,11 +12,11 @@ from cmalight.compiled.blocks import Loss, first_line
 from cmalight.compiled.layout import CannotCompile, Layout
 from cmalight.compiled.native.library import compiler
 from cmalight.compiled.steps import step_rule
+from cmalight.compiled.trials import trial
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.counting import counts_are_lengths
 from cmalight.evaluation.randomness import sources
 from cmalight.evaluation.shapes import refuse_broadcast
-from cmalight.evaluation.undisturbed import undisturbed
 
 
 def check(model: nn.Module, loss_fn: Loss, optimizer: Optimizer, feed: Any) -> TensorBatches:
@@ -76,7 +76,7 @@ def _check_one_step(
     model: nn.Module, loss_fn: Loss, layout: Layout, inputs: Tensor, target: Tensor, *, loader: object
 ) -> None:
     """Looks at what a step does beside its gradient: other random numbers than torch's, new buffers, ..."""
-    with undisturbed(model, loader, loss_fn), torch.enable_grad():
+    with trial(model, loss_fn, loader), torch.enable_grad():
         before = dict(model.named_buffers())
         drawn = [(one, one.get()) for one in sources(model, loader, loss_fn) if one.name != "torch"]
         try:

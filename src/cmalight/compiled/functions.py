@@ -17,7 +17,7 @@ from cmalight.compiled.recorded.draws import Numbers, drawing_block, drawing_eva
 from cmalight.compiled.recorded.passes import RecordedPasses, record_passes
 from cmalight.compiled.recorded.recording import NotWritten
 from cmalight.compiled.steps import State, StepRule
-from cmalight.evaluation.undisturbed import undisturbed
+from cmalight.compiled.trials import trial
 
 # The loops that are written have one thread; steps with so many multiplications are worth more, where there are more.
 _WORTH_THREADS = 4_000_000
@@ -93,7 +93,7 @@ def plan(
 
     def recorded(is_known: Callable[[Any], bool]) -> RecordedPasses:
         before = plain_attributes(model, loss_fn)
-        with undisturbed(model, None, loss_fn):
+        with trial(model, loss_fn):
             passes = record_passes(model, loss_fn, layout, rule, state, data, sizes, chunk, is_known=is_known)
         if plain_attributes(model, loss_fn) != before:
             raise NotWritten("the model changes its own attributes")
@@ -144,7 +144,7 @@ def _traced_plan(
 
 def _has_side_effects(model: nn.Module, loss_fn: Loss, batch: Sequence[Tensor]) -> bool:
     """Whether a forward pass changes buffers, or draws random numbers."""
-    with undisturbed(model, None, loss_fn), torch.no_grad():
+    with trial(model, loss_fn), torch.no_grad():
         before = [buffer._version for buffer in model.buffers()], torch.get_rng_state()
         loss_fn(model(batch[0].clone()), batch[1])
         return [b._version for b in model.buffers()] != before[0] or not torch.equal(torch.get_rng_state(), before[1])
