@@ -1,6 +1,8 @@
 """Compiled epochs never train another thing than eager ones: what cannot be followed is refused, or noticed."""
 
 import copy
+import ctypes
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from torch import nn
 
 from cmalight import fit
 from cmalight.compiled import select
+from cmalight.compiled.canary import Schedule
 from cmalight.evaluation import larger_batches
 from tests.helpers import same_state
 from tests.training.common import MSE, data, needs_compiler
@@ -126,3 +129,154 @@ def test_parameters_and_constants_that_are_only_read_may_be_detached():
     trained(eager, "eager")
     assert trained(compiled, "compiled").engine == "compiled"
     torch.testing.assert_close(compiled.last.weight, eager.last.weight, rtol=1e-12, atol=1e-12)
+
+
+class Annealed:
+    """A loss whose factor is nowhere that is looked at, and a callback that changes it after the third epoch."""
+
+    def __init__(self):
+        self.inside = SimpleNamespace(factor=1.0)
+
+    def __call__(self, output, target):
+        return self.inside.factor * MSE(output, target)
+
+    def on_epoch_end(self, record):
+        self.inside.factor = 1.0 if record.epoch < 2 else 0.5
+
+
+def plain(network, x, hidden):
+    return network.last(hidden)
+
+
+@pytest.mark.parametrize("starts", [1, 2])
+@pytest.mark.parametrize("optimizer", ["cmalight", "sgd"])
+def test_a_loss_that_a_callback_changes_is_noticed_before_the_next_epoch(optimizer, starts, always_tried):
+    ends = []
+    for engine in ("eager", "auto"):
+        network, loss = Own(plain), Annealed()
+        del network.average
+        result = trained(
+            network, engine, loss, optimizer=optimizer, max_epochs=5, callbacks=[loss], starts=starts, seed=3
+        )
+        ends.append((network, result))
+    (eager, first), (chosen, second) = ends
+    assert second.engine == "eager"
+    assert "a compiled step gives a loss of" in second.engine_reason
+    torch.testing.assert_close(chosen.last.weight, eager.last.weight, rtol=1e-10, atol=1e-10)
+    assert [r.f_tilde for r in second.history] == pytest.approx([r.f_tilde for r in first.history], rel=1e-10)
+
+
+def test_a_loss_that_changes_is_an_error_where_compiled_epochs_were_asked_for():
+    loss = Annealed()
+    with pytest.raises(ValueError, match="a compiled step gives a loss of"):
+        trained(Own(plain), "compiled", loss, max_epochs=5, callbacks=[loss])
+
+
+FACTOR = 1.0
+
+
+@pytest.mark.parametrize("place", ["closure", "global", "container of the model"])
+def test_numbers_that_a_callback_changes_are_followed(place, monkeypatch):
+    factors = [1.0]
+
+    def forward(network, x, hidden):
+        return network.last(hidden) * network.factors["one"]
+
+    def loss(output, target):
+        return MSE(output, target) * factors[0] * FACTOR
+
+    class Changing:
+        def __init__(self, network):
+            self.network = network
+
+        def on_epoch_end(self, record):
+            if place == "closure":
+                factors[0] = 0.5
+            elif place == "global":
+                monkeypatch.setitem(globals(), "FACTOR", 0.5)
+            else:
+                self.network.factors["one"] = 0.5
+
+    ends = []
+    for engine in ("eager", "compiled"):
+        network = Own(forward)
+        network.factors, factors[0] = {"one": 1.0}, 1.0
+        monkeypatch.setitem(globals(), "FACTOR", 1.0)
+        ends.append((network, trained(network, engine, loss, callbacks=[Changing(network)])))
+    assert ends[1][1].engine == "compiled"
+    torch.testing.assert_close(ends[1][0].last.weight, ends[0][0].last.weight, rtol=1e-12, atol=1e-12)
+
+
+def high_byte(tensor):
+    """Of the first number, without torch."""
+    return ctypes.string_at(tensor.untyped_storage().data_ptr(), 8)[6]
+
+
+class Reading(torch.autograd.Function):
+    """Its gradient has a factor that is made of values, below torch's functions."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * (1.0 + high_byte(x) / 255)
+
+
+def test_what_is_read_for_the_gradient_alone_is_noticed():
+    def forward(network, x, hidden):
+        return network.last(Reading.apply(hidden))
+
+    with pytest.raises(ValueError, match="a compiled step ends elsewhere"):
+        trained(Own(forward), "compiled")
+
+
+def test_what_is_read_from_the_weights_is_noticed():
+    def forward(network, x, hidden):
+        return network.last(hidden) * (1.0 + high_byte(network.last.weight) / 255)
+
+    with pytest.raises(ValueError, match="a compiled step gives a loss of"):
+        trained(Own(forward), "compiled")
+
+
+def test_looks_become_rare_where_nothing_can_change_and_come_after_many_batches():
+    assert [epoch for epoch in range(1, 34) if looks_of(always=False, batches=1)[epoch - 1][0]] == [2, 4, 8, 16, 32]
+    assert all(looks for looks, _ in looks_of(always=True, batches=1)[1:])
+    assert all(looks for looks, _ in looks_of(always=False, batches=600)[1:])
+    assert [number for number, (_, thorough) in enumerate(looks_of(always=True, batches=600), 1) if thorough] == [
+        2, 4, 8, 16, 32,
+    ]  # fmt: skip
+
+
+def looks_of(*, always, batches):
+    schedule = Schedule(always=always)
+    return [schedule.due(batches) for _ in range(33)]
+
+
+def test_a_look_leaves_no_trace():
+    """Dropout draws, BatchNorm counts, and a model that was looked at before every epoch is the same to the bit."""
+    ends = []
+    for callbacks in ([], [SimpleNamespace(on_epoch_end=lambda record: None)]):
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.3), nn.Linear(6, 1)).double()
+        trained(network, "compiled", optimizer="adam", max_epochs=6, callbacks=callbacks)
+        ends.append((network.state_dict(), torch.get_rng_state()))
+    assert same_state(ends[0][0], ends[1][0])
+    assert torch.equal(ends[0][1], ends[1][1])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_fit_without_residuals_in_single_precision_is_not_taken_for_a_difference(optimizer):
+    """Where the loss is a square of roundings the engines differ by as much as it is."""
+    torch.manual_seed(0)
+    x = torch.randn(64, 4)
+    network = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    with torch.no_grad():
+        y = network(x)
+    callback = SimpleNamespace(on_epoch_end=lambda record: None)
+    result = fit(network, nn.MSELoss(), (x, y), optimizer=optimizer, batch_size=10, max_epochs=20, progress=False,
+                 engine="compiled", callbacks=[callback])  # fmt: skip
+    assert (result.engine, result.epochs) == ("compiled", 20)

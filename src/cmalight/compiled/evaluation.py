@@ -52,6 +52,12 @@ class Evaluation:
         if function is not None:
             function(weights, *self._full, torch.tensor(0), torch.tensor(0), torch.zeros((), dtype=torch.float64))
 
+    def last_chunk(self) -> Pair | None:
+        """The data of the last one; None where there is no function for it."""
+        if self._function is None or not self._chunks:
+            return None
+        return self._full[0][-1], self._full[1][-1]
+
     def is_for(self, *, merged: bool) -> bool:
         """Whether there is a function, and for such chunks."""
         return self._function is not None and self._size == (self.merged_size if merged else self._batch_size)

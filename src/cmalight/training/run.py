@@ -189,6 +189,7 @@ class Run:
         self.engine.choose(
             epochs_left=float("inf") if rules.max_epochs is None else rules.max_epochs - len(self.history),
             seconds_left=self.seconds_left,
+            has_callbacks=bool(self.settings.callbacks),
             note=self.note,
         )
         if (compiled := self.engine.compiled) is not None:

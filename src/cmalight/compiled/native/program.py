@@ -182,6 +182,7 @@ class Program:
             lowest=begun.lowest.clone(),
             weights=begun.weights.clone(),
             state=tuple(t.clone() for t in begun.state),
+            first=torch.full_like(begun.total, torch.nan),
         )
         spare = torch.empty_like(done.weights)
         spares = [torch.empty_like(t) for t in done.state]
@@ -220,6 +221,7 @@ class Program:
             *(ctypes.addressof(size) for size in sizes[:2]),
             *(_pointer(rows) for rows in drawn),
             *((0,) * (2 - len(drawn))),
+            0 if done.first is None else _pointer(done.first),
         )
         _call(self._run, slots)
         return done, moved

@@ -159,7 +159,7 @@ extern "C" void run(char** a) {
   const bool *const checks = (bool*)a[12], *const active = (bool*)a[15];
   const double *const bound = (double*)a[13], samples = *(double*)a[14];
   const long starts = *(long*)a[17], stop = *(long*)a[18];
-  const Library library = {(Single)a[19], (Double)a[20], (bool*)a[30]};
+  const Library library = {(Single)a[19], (Double)a[20], (bool*)a[31]};
   long& batch = *(long*)a[21];
   bool& going = *(bool*)a[22];
   double *const total = (double*)a[23], *const lowest = (double*)a[24], *const moved = (double*)a[25];
@@ -191,6 +191,7 @@ extern "C" void run(char** a) {
         double value, added;
         const double* const lr = rates[part] + (here * starts + s) * GROUPS;
         (part ? step_1 : step_0)(library, work, now, next, lr, constants, drawn, &value, &added);
+        if (batch == begun) ((double*)a[30])[s] = value;
         total[s] += size * (value + added);
         if (value < lowest[s] || value != value) lowest[s] = value;
         doubtful |= lowest[s] < 0 || !(total[s] / samples <= bound[s]);

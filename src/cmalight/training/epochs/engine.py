@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from torch.optim import Optimizer
 
 from cmalight.compiled import select
+from cmalight.compiled.canary import Differs
 from cmalight.compiled.checks import check, check_without_running
 from cmalight.compiled.layout import CannotCompile
 from cmalight.compiled.native import library
@@ -56,7 +57,14 @@ class ChosenEngine:
         """What a run that is gone on with had chosen: "auto" depends on time, and would choose otherwise now."""
         self._remembered, self.reason = compiled, reason
 
-    def choose(self, *, epochs_left: float, seconds_left: Callable[[], float], note: Callable[[str], None]) -> None:
+    def choose(
+        self,
+        *,
+        epochs_left: float,
+        seconds_left: Callable[[], float],
+        has_callbacks: bool,
+        note: Callable[[str], None],
+    ) -> None:
         """Compile where that was asked for, or is predicted to pay; `note` is told what takes time."""
         from cmalight.compiled.epochs import CompiledEngine
 
@@ -70,6 +78,7 @@ class ChosenEngine:
                 feed,
                 before_block=trained.before_batch,
                 seconds_left=seconds_left,
+                has_callbacks=has_callbacks,
             )
 
         self.compiled = self.chosen(make, epochs_left=epochs_left, seconds_left=seconds_left(), note=note)
@@ -103,15 +112,19 @@ class ChosenEngine:
                 return engine if self._is_prepared(engine, note) else None
         except CannotCompile as reason:
             if self._wanted == "compiled":
-                raise ValueError(
-                    f"engine='compiled' is not possible here: {reason}; use engine='eager', or 'auto'"
-                ) from reason
+                raise _not_possible(reason) from reason
             self._say(reason)
         return None
 
     def give_up(self, reason: CannotCompile) -> None:
-        """Go on with eager epochs."""
+        """Go on with eager epochs.
+
+        Raises:
+            ValueError: compiling was asked for, and what was compiled is not what is to be trained.
+        """
         self.compiled = None
+        if self._wanted == "compiled" and isinstance(reason, Differs):
+            raise _not_possible(reason) from reason
         self._say(reason)
 
     def _say(self, reason: CannotCompile) -> None:
@@ -176,6 +189,10 @@ class ChosenEngine:
         if self._saving is not None:
             self.reason = f"to save about {self._saving:.1f} s"
         return True
+
+
+def _not_possible(reason: CannotCompile) -> ValueError:
+    return ValueError(f"engine='compiled' is not possible here: {reason}; use engine='eager', or 'auto'")
 
 
 @functools.cache
