@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from cmalight import fit
 from cmalight.compiled import select
@@ -17,6 +18,7 @@ from tests.helpers import same_state
 from tests.training.common import MSE, data, needs_compiler
 
 pytestmark = needs_compiler
+ENGINES = "eager", "compiled"
 
 
 def words(seed=0):
@@ -32,7 +34,7 @@ def test_an_index_out_of_range_is_an_error_as_in_eager_epochs(wrong, monkeypatch
         y[-1] = 7
     else:
         x[-1, 1] = 9 if wrong == "row" else 10**9
-    for engine in ("eager", "compiled"):
+    for engine in ENGINES:
         network = nn.Sequential(nn.Embedding(7, 3), nn.Flatten(), nn.Linear(12, 3))
         with pytest.raises(IndexError, match="out of"):
             fit(network, nn.CrossEntropyLoss(), (x, y), optimizer="adam", batch_size=10, max_epochs=1,
@@ -198,7 +200,7 @@ def test_numbers_that_a_callback_changes_are_followed(place, monkeypatch):
                 self.network.factors["one"] = 0.5
 
     ends = []
-    for engine in ("eager", "compiled"):
+    for engine in ENGINES:
         network = Own(forward)
         network.factors, factors[0] = {"one": 1.0}, 1.0
         monkeypatch.setitem(globals(), "FACTOR", 1.0)
@@ -280,3 +282,33 @@ def test_a_fit_without_residuals_in_single_precision_is_not_taken_for_a_differen
     result = fit(network, nn.MSELoss(), (x, y), optimizer=optimizer, batch_size=10, max_epochs=20, progress=False,
                  engine="compiled", callbacks=[callback])  # fmt: skip
     assert (result.engine, result.epochs) == ("compiled", 20)
+
+
+@pytest.mark.parametrize("kind", ["modules", "optimizers"])
+def test_a_hook_on_all_modules_or_optimizers_is_refused(kind):
+    if kind == "modules":
+        handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    else:
+        handle = register_optimizer_step_post_hook(lambda *_: None)
+    with handle, pytest.raises(ValueError, match=f"hook on all {kind}"):
+        trained(Own(plain), "compiled")
+
+
+class Counting(nn.Module):
+    """A buffer of as many bytes as the weights, which is not finite."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(4, 1, bias=False)
+        self.register_buffer("farthest", torch.full((4,), torch.inf))
+        self.double()
+
+    def forward(self, x):
+        self.farthest.add_(x.detach().mean())
+        return self.layer(x)
+
+
+def test_a_buffer_of_the_size_of_the_weights_is_none_of_the_optimizers_states():
+    ends = [trained(network := Counting(), engine, optimizer="cmalight") and network for engine in ENGINES]
+    torch.testing.assert_close(ends[1].layer.weight, ends[0].layer.weight, rtol=1e-12, atol=1e-12)

@@ -58,6 +58,7 @@ class Program:
         names = {
             "PARTS": len(sizes),
             "STATES": len(carried),
+            "OPTIMIZERS_STATES": len(passes.steps[0].inputs) - 4,
             "GROUPS": len(layout.groups),
             "INPUT_BYTES": _bytes(data[0][0]),
             "TARGET_BYTES": _bytes(data[1][0]),

@@ -212,7 +212,7 @@ extern "C" void run(char** a) {
 #pragma omp simd reduction(+:sum)
     for (long i = 0; i < count; i++) sum += squared((double)(w[i] - w0[i]));
     Number zero = 0;  // or NaN, where the state is not finite
-    for (int k = 1; k <= STATES; k++)
+    for (int k = 1; k <= OPTIMIZERS_STATES; k++)  // not buffers, which may be of any kind and size
       if (BYTES[k] == BYTES[0]) {
         const Number* const state = (Number*)(states[k - 1] + s * BYTES[k]);
 #pragma omp simd reduction(+:zero)
