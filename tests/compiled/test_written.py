@@ -492,6 +492,22 @@ def test_auto_compiles_a_short_run_whose_steps_were_built_before(cache, builds):
     assert len(builds) == 1
 
 
+@pytest.mark.parametrize("samples", [61, 68])
+def test_auto_does_not_take_other_sizes_of_batches_for_what_was_built_before(samples, cache, builds):
+    options = {"optimizer": "sgd", "batch_size": 4, "progress": False}
+    fit(model(), MSE, data(64), max_epochs=1, engine="compiled", **options)
+    assert fit(model(), MSE, data(samples), max_epochs=20, **options).engine == "eager"
+    assert len(builds) == 1
+
+
+def test_auto_asks_again_whether_it_pays_where_the_mark_was_wrong(cache, builds, monkeypatch):
+    options = {"optimizer": "sgd", "batch_size": 4, "progress": False}
+    monkeypatch.setattr(library, "is_remembered", lambda _: True)
+    result = fit(model(), MSE, data(64), max_epochs=20, **options)
+    assert (result.engine, builds) == ("eager", [])
+    assert "compiling would save about" in result.engine_reason
+
+
 WITHOUT_COMPILER = """
 import logging, torch
 from torch import nn

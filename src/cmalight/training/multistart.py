@@ -142,7 +142,7 @@ class ManyStarts:
                 feed,
                 before_block=self._before_block,
                 seconds_left=run.seconds_left,
-                has_callbacks=bool(run.settings.callbacks),
+                has_callbacks=run.has_foreign_callbacks,
             )
 
         epochs = run.settings.rules.max_epochs

@@ -189,11 +189,16 @@ class Run:
         self.engine.choose(
             epochs_left=float("inf") if rules.max_epochs is None else rules.max_epochs - len(self.history),
             seconds_left=self.seconds_left,
-            has_callbacks=bool(self.settings.callbacks),
+            has_callbacks=self.has_foreign_callbacks,
             note=self.note,
         )
         if (compiled := self.engine.compiled) is not None:
             self.objectives.go_on_as(compiled.objective(), compiled.objective())
+
+    @property
+    def has_foreign_callbacks(self) -> bool:
+        """Which may change what is trained; those of the package look only."""
+        return any(not type(one).__module__.startswith("cmalight.") for one in self.settings.callbacks)
 
     def note(self, text: str) -> None:
         """A line for who watches."""

@@ -114,7 +114,11 @@ def is_remembered(description: str) -> bool:
 
 
 def _mark(folder: Path, description: str) -> Path:
-    return folder / f"{hashlib.sha256((description + processor()).encode()).hexdigest()[:32]}.built"
+    try:
+        identity = compiler_identity()
+    except NoCompiler:
+        identity = ""
+    return folder / f"{hashlib.sha256((description + identity + processor()).encode()).hexdigest()[:32]}.built"
 
 
 def key_of(text: str) -> str:
