@@ -247,8 +247,8 @@ def test_what_is_read_from_the_weights_is_noticed():
 def test_looks_become_rare_where_nothing_can_change_and_come_after_many_batches():
     assert [epoch for epoch in range(1, 34) if looks_of(always=False, batches=1)[epoch - 1][0]] == [2, 4, 8, 16, 32]
     assert all(looks for looks, _ in looks_of(always=True, batches=1)[1:])
-    assert all(looks for looks, _ in looks_of(always=False, batches=600)[1:])
-    assert [number for number, (_, thorough) in enumerate(looks_of(always=True, batches=600), 1) if thorough] == [
+    assert all(looks for looks, _ in looks_of(always=False, batches=2000)[1:])
+    assert [number for number, (_, thorough) in enumerate(looks_of(always=True, batches=2000), 1) if thorough] == [
         2, 4, 8, 16, 32,
     ]  # fmt: skip
 

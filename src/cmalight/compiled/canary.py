@@ -28,8 +28,8 @@ _STEP = {torch.float64: 1e-4, torch.float32: 1e-2}
 _ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3}
 # How often as far as eager steps from weights that differ by rounding.
 _TIMES = 100.0
-# After so many batches a look at one costs less than two per cent of them, even of the smallest networks.
-_BATCHES = 500
+# After so many batches an eager forward pass costs about a per cent of them, even of the smallest networks.
+_BATCHES = 2000
 
 
 class Differs(CannotCompile):
