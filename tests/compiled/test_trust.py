@@ -12,7 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from cmalight import fit
 from cmalight.compiled import select
-from cmalight.compiled.canary import Schedule
+from cmalight.compiled.trust.canary import Schedule
 from cmalight.evaluation import larger_batches
 from tests.helpers import same_state
 from tests.training.common import MSE, data, needs_compiler

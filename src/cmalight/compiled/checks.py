@@ -14,7 +14,7 @@ from cmalight.compiled.blocks import Loss, first_line
 from cmalight.compiled.layout import CannotCompile, Layout
 from cmalight.compiled.native.library import compiler
 from cmalight.compiled.steps import step_rule
-from cmalight.compiled.trials import trial
+from cmalight.compiled.trust.trials import trial
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.counting import counts_are_lengths
 from cmalight.evaluation.randomness import sources

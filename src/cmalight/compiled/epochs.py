@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cmalight.compiled.blocks import Loss, Progress, Watch
-from cmalight.compiled.canary import Trained
 from cmalight.compiled.checks import check_unchanged
 from cmalight.compiled.evaluation import CompiledObjective, Evaluation
 from cmalight.compiled.functions import Functions, Plan, plan
@@ -18,7 +17,8 @@ from cmalight.compiled.layout import CannotCompile, Layout
 from cmalight.compiled.loop import Answer, BlockLoop, Observer
 from cmalight.compiled.order import Order, order_of_epoch
 from cmalight.compiled.steps import State, StepRule, step_rule
-from cmalight.compiled.surroundings import surroundings
+from cmalight.compiled.trust.canary import Trained
+from cmalight.compiled.trust.surroundings import surroundings
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.optim.bracket.epoch import Epoch
 

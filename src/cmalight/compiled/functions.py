@@ -17,8 +17,8 @@ from cmalight.compiled.recorded.draws import Numbers, drawing_block, drawing_eva
 from cmalight.compiled.recorded.passes import RecordedPasses, record_passes
 from cmalight.compiled.recorded.recording import NotWritten
 from cmalight.compiled.steps import State, StepRule
-from cmalight.compiled.surroundings import surroundings
-from cmalight.compiled.trials import trial
+from cmalight.compiled.trust.surroundings import surroundings
+from cmalight.compiled.trust.trials import trial
 
 # The loops that are written have one thread; steps with so many multiplications are worth more, where there are more.
 _WORTH_THREADS = 4_000_000

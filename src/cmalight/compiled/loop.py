@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from cmalight.compiled.blocks import Loss, Progress, Watch, first_line
-from cmalight.compiled.canary import EagerStep, Outcome, Schedule, Trained, agree, compare, elsewhere
 from cmalight.compiled.evaluation import Evaluation
 from cmalight.compiled.functions import Plan
 from cmalight.compiled.layout import CannotCompile
 from cmalight.compiled.order import Order, order_of_epoch
 from cmalight.compiled.pace import Pace
 from cmalight.compiled.steps import StepRule
+from cmalight.compiled.trust.canary import EagerStep, Schedule, StepTaken, Trained, agree, compare, elsewhere
 from cmalight.evaluation.batches import TensorBatches
 
 MakeWatch = Callable[[Order, Tensor], Watch]  # from the order of the epoch and w^k
@@ -179,7 +179,9 @@ class BlockLoop(ABC):
             torch.set_rng_state(random)
             nothing = weights.new_empty(0)
             compare(
-                Outcome(loss, nothing), EagerStep(self._first(), self._loss_fn, self._rule, (), nothing, chunk), weights
+                StepTaken(loss, nothing),
+                EagerStep(self._first(), self._loss_fn, self._rule, (), nothing, chunk),
+                weights,
             )
 
     def _eager_loss(self, order: Order) -> float:
@@ -220,7 +222,7 @@ class BlockLoop(ABC):
             own = len(begun_one.state) - len(self._changed)
             moved = (done.weights - begun_one.weights)[: None if thorough else 0]
             compare(
-                Outcome(float(done.lowest), moved, done.state[own:]),
+                StepTaken(float(done.lowest), moved, done.state[own:]),
                 EagerStep(self._first(), self._loss_fn, self._rule, begun_one.state[:own], rate, batch, self._changed),
                 begun_one.weights,
             )

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from cmalight.compiled.blocks import Loss
 from cmalight.compiled.steps import step_rule
-from cmalight.compiled.trials import trial
+from cmalight.compiled.trust.trials import trial
 from cmalight.evaluation.batches import TensorBatches
 
 # Seconds to record a step and write it out, and to build what was written; and those for each parameter tensor.

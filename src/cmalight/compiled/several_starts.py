@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cmalight.compiled.blocks import Loss, Progress, Watch
-from cmalight.compiled.canary import Trained
 from cmalight.compiled.epochs import (
     arrived,
     factors_ahead,
@@ -27,6 +26,7 @@ from cmalight.compiled.layout import CannotCompile, Layout
 from cmalight.compiled.loop import Answer, BlockLoop, Observer
 from cmalight.compiled.order import Order, order_of_epoch
 from cmalight.compiled.steps import step_rule
+from cmalight.compiled.trust.canary import Trained
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.optim.bracket.epoch import Epoch
 

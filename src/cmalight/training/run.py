@@ -198,7 +198,8 @@ class Run:
     @property
     def has_foreign_callbacks(self) -> bool:
         """Which may change what is trained; those of the package look only."""
-        return any(not type(one).__module__.startswith("cmalight.") for one in self.settings.callbacks)
+        package = __name__.partition(".")[0]
+        return any(type(one).__module__.partition(".")[0] != package for one in self.settings.callbacks)
 
     def note(self, text: str) -> None:
         """A line for who watches."""

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from torch.optim import Optimizer
 
 from cmalight.compiled import select
-from cmalight.compiled.canary import Differs
 from cmalight.compiled.checks import check, check_without_running
 from cmalight.compiled.evaluation import merged_size
 from cmalight.compiled.layout import CannotCompile
 from cmalight.compiled.native import library
 from cmalight.compiled.native.library import NoCompiler
+from cmalight.compiled.trust.canary import Differs
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.training.epochs.loop import ModelAndData
 

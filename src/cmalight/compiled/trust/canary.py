@@ -52,7 +52,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepTaken:
     """Of a step on one batch.
 
     Attributes:
@@ -117,13 +117,13 @@ class EagerStep:
     batch: Sequence[Tensor]
     buffers: Sequence[str] = ()
 
-    def loss(self, weights: Tensor | None = None) -> Outcome:
+    def loss(self, weights: Tensor | None = None) -> StepTaken:
         """Of the forward pass alone; at the model's own weights if there are none."""
         with self._at(weights), torch.enable_grad():
             loss = self._forward()
-            return Outcome(float(loss), loss.new_empty(0), self._after())
+            return StepTaken(float(loss.detach()), loss.new_empty(0), self._after())
 
-    def step(self, weights: Tensor) -> tuple[Outcome, Tensor]:
+    def step(self, weights: Tensor) -> tuple[StepTaken, Tensor]:
         """With the gradient, which says which weights can be compared."""
         layout = self.trained.layout
         with self._at(weights), torch.enable_grad():
@@ -134,7 +134,7 @@ class EagerStep:
             gradient = torch.cat([g.reshape(-1) for g in gradients])
             moved, _ = by_groups(self.rule, layout.groups, weights, gradient, self.state, self.rates)
         counts = gradient.abs() > _ROUNDING[layout.dtype] * gradient.abs().max()
-        return Outcome(float(loss.detach()), moved - weights, buffers), counts
+        return StepTaken(float(loss.detach()), moved - weights, buffers), counts
 
     def _forward(self) -> Tensor:
         inputs, target = (t.clone() for t in self.batch)  # a model may change what it is given
@@ -165,7 +165,7 @@ def agree(compiled: float, eager: float, dtype: torch.dtype) -> bool:
     return abs(compiled - eager) <= _LOSS[dtype] * abs(eager)
 
 
-def compare(compiled: Outcome, eager: EagerStep, weights: Tensor) -> None:
+def compare(compiled: StepTaken, eager: EagerStep, weights: Tensor) -> None:
     """Raises Differs where they are further apart than rounding brings them."""
     dtype, thorough = eager.trained.layout.dtype, bool(compiled.step.numel())
     expected, counts = eager.step(weights) if thorough else (eager.loss(weights), torch.empty(0, dtype=torch.bool))
@@ -191,12 +191,12 @@ def compare(compiled: Outcome, eager: EagerStep, weights: Tensor) -> None:
         raise Differs(f"a compiled step {where}: the model or its loss depends on more than tensors, or has changed")
 
 
-def _parts(outcome: Outcome, counts: Tensor) -> list[Tensor]:
+def _parts(outcome: StepTaken, counts: Tensor) -> list[Tensor]:
     step = outcome.step[counts] if len(counts) else outcome.step
     return [torch.tensor(outcome.loss).double(), step.double(), *(buffer.double() for buffer in outcome.buffers)]
 
 
-def _apart(one: Outcome, other: Outcome, counts: Tensor) -> list[float]:
+def _apart(one: StepTaken, other: StepTaken, counts: Tensor) -> list[float]:
     pairs = zip(_parts(one, counts), _parts(other, counts), strict=True)
     # What is infinite in both, or no number, is the same.
     return [float((a - b).masked_fill((a == b) | (a.isnan() & b.isnan()), 0).norm()) for a, b in pairs]
