@@ -59,7 +59,7 @@ def _command() -> tuple[str, ...]:
         if (found := shutil.which(words[0])) is not None:
             return found, *words[1:]
     if wanted:
-        raise NoCompiler(f"there is no C++ compiler: CXX is {wanted!r}, which is not found")
+        raise NoCompiler(f"there is no C++ compiler: CXX is {wanted!r}, which is not found: install it, or set another")
     raise NoCompiler("there is no C++ compiler: install g++ or clang, or set CXX")
 
 
