@@ -20,6 +20,7 @@ FLOORS = (
     ("optim.bracket",),
     ("optim",),
     ("compiled", "training.data", "training.solvers", "training.checkpoints"),
+    ("compiled.trust",),
     ("compiled.recorded", "compiled.traced"),
     ("compiled.native",),
     ("compiled.engine",),

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -270,12 +271,20 @@ def damage(path):
 def replace_by_another(path):
     path.unlink()
     path.write_bytes(b"not a library")
-    path.with_suffix(".sha256").write_text(hashlib.sha256(b"not a library").hexdigest())
+    path.with_suffix(".sha256").write_text(hashlib.sha256(path.stem.encode() + b"not a library").hexdigest())
+
+
+def put_another_entry_there(path):
+    library.library(TEXT.replace("42", "41"))
+    (other,) = set(path.parent.glob("*.so")) - {path}
+    for suffix in (".so", ".sha256"):
+        other.with_suffix(suffix).replace(path.with_suffix(suffix))
 
 
 HARM = {
     "damaged": damage,
     "replaced": replace_by_another,
+    "another entry": put_another_entry_there,
     "cut off": lambda path: path.unlink() or path.write_bytes(b""),
     "without a checksum": lambda path: path.with_suffix(".sha256").unlink(),
     "open to others": lambda path: path.chmod(0o666),
@@ -288,11 +297,137 @@ def test_an_entry_that_is_not_what_was_written_is_built_anew(harm, cache, builds
     library.library(TEXT)
     forget()
     HARM[harm](next(cache.glob("*.so")))
+    forget()
+    builds.clear()
+    assert library.is_ready(TEXT) == (harm == "replaced")  # which shows when it is loaded
     assert library.library(TEXT).answer() == 42
-    assert len(builds) == 2
+    assert len(builds) == 1
     forget()
     assert library.library(TEXT).answer() == 42
-    assert len(builds) == 2
+    assert len(builds) == 1
+
+
+@pytest.fixture
+def umask():
+    before = os.umask(0)
+    yield os.umask
+    os.umask(before)
+
+
+@pytest.mark.parametrize("allowed", [0o000, 0o002, 0o022])
+@pytest.mark.skipif(sys.platform == "win32", reason="files have modes elsewhere")
+def test_what_is_kept_is_found_again_whatever_the_umask_allows_others(allowed, cache, builds, umask):
+    umask(allowed)
+    library.library(TEXT)
+    forget()
+    assert library.library(TEXT).answer() == 42
+    assert len(builds) == 1
+
+
+def a_folder_at(suffix):
+    return lambda cache: (cache / f"{library.key_of(TEXT)}{suffix}").mkdir(parents=True)
+
+
+def read_only(cache):
+    cache.mkdir(mode=0o500)
+
+
+ODD = {
+    "a folder is the entry": a_folder_at(".so"),
+    "a folder is the lock": a_folder_at(".lock"),
+    "read-only": read_only,
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.skipif(sys.platform == "win32", reason="folders have modes elsewhere")
+def test_where_nothing_can_be_kept_it_is_said_and_built_all_the_same(odd, cache, caplog):
+    library._say_once.cache_clear()
+    ODD[odd](cache)
+    try:
+        if odd == "read-only" and os.access(cache, os.W_OK):
+            pytest.skip("root may write everywhere")
+        assert library.library(TEXT).answer() == 42
+    finally:
+        cache.chmod(0o700)
+    assert [record.message for record in caplog.records if "is not kept" in record.message]
+
+
+def test_a_build_that_fails_in_the_cache_is_made_elsewhere(cache, monkeypatch):
+    built = library._built
+
+    def no_room(text, path):
+        if cache in path.parents:
+            raise OSError(28, "no space left")
+        return built(text, path)
+
+    monkeypatch.setattr(library, "_built", no_room)
+    assert library.library(TEXT).answer() == 42
+
+
+def test_folders_of_builds_that_were_killed_go(cache):
+    old, new = (cache / f"{library._BUILD}{name}.tmp" for name in ("old", "new"))
+    for place in (old, new):
+        place.mkdir(parents=True)
+        (place / "step.cpp").write_text(TEXT)
+    os.utime(old, (0, 0))
+    library.library(TEXT)
+    assert not old.exists()
+    assert new.exists()
+    assert len(list(cache.glob(f"{library._BUILD}*"))) == 1
+
+
+def test_the_compiler_may_have_arguments(cache, monkeypatch):
+    plain = library.key_of(TEXT)
+    monkeypatch.setenv("CXX", f"{library.compiler()} -DANSWER=43")
+    assert library.key_of(TEXT) != plain
+    assert library.library(TEXT.replace("42", "ANSWER")).answer() == 43
+
+
+@pytest.mark.parametrize("wanted", ["no-such-compiler -O2", "'"])
+def test_a_compiler_that_is_named_and_not_found_is_named_in_the_reason(wanted, monkeypatch):
+    monkeypatch.setenv("CXX", wanted)
+    with pytest.raises(library.NoCompiler, match=r"CXX is .* not found"):
+        library.compiler()
+
+
+def own_compiler(folder, monkeypatch, *lines):
+    """A script in the place of the compiler, which counts its calls."""
+    script = folder / "compiler"
+    script.write_text("\n".join(["#!/bin/sh", f"echo called >> {folder}/calls", *lines]))
+    script.chmod(0o755)
+    monkeypatch.setenv("CXX", str(script))
+    return folder / "calls"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a script for a shell")
+def test_a_compiler_that_hangs_is_ended_with_all_that_it_started(cache, tmp_path, monkeypatch):
+    calls = own_compiler(tmp_path, monkeypatch, f"sleep 60 & echo $! > {tmp_path}/child", "wait")
+    monkeypatch.setattr(library, "_PATIENCE_SECONDS", 1.0)
+    with pytest.raises(CannotCompile, match="was not done after 1 s"):
+        library.library(TEXT)
+    assert calls.read_text().split() == ["called"]
+    time.sleep(0.2)
+    state = Path(f"/proc/{(tmp_path / 'child').read_text().strip()}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a script for a shell")
+@pytest.mark.parametrize("end", ["kill -INT $$", "echo error: nonsense >&2; exit 1"])
+def test_a_compiler_that_is_ended_or_fails_is_not_called_again(end, cache, tmp_path, monkeypatch):
+    calls = own_compiler(tmp_path, monkeypatch, end)
+    with pytest.raises(CannotCompile, match=r"signal 2|nonsense"):
+        library.library(TEXT)
+    assert calls.read_text().split() == ["called"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sessions are elsewhere")
+def test_the_compiler_is_in_a_session_that_a_terminal_does_not_interrupt(cache, tmp_path, monkeypatch):
+    own_compiler(tmp_path, monkeypatch, f"ps -o sid= -p $$ > {tmp_path}/session; exit 1")
+    with pytest.raises(CannotCompile):
+        library.library(TEXT)
+    session = (tmp_path / "session").read_text().strip()
+    assert not session or int(session) != os.getsid(0)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="folders have modes elsewhere")
@@ -355,6 +490,22 @@ def test_auto_compiles_a_short_run_whose_steps_were_built_before(cache, builds):
     fit(model(), MSE, data(64), optimizer="sgd", batch_size=4, max_epochs=1, progress=False, engine="compiled")
     assert engine() == "compiled"
     assert len(builds) == 1
+
+
+@pytest.mark.parametrize("samples", [61, 68])
+def test_auto_does_not_take_other_sizes_of_batches_for_what_was_built_before(samples, cache, builds):
+    options = {"optimizer": "sgd", "batch_size": 4, "progress": False}
+    fit(model(), MSE, data(64), max_epochs=1, engine="compiled", **options)
+    assert fit(model(), MSE, data(samples), max_epochs=20, **options).engine == "eager"
+    assert len(builds) == 1
+
+
+def test_auto_asks_again_whether_it_pays_where_the_mark_was_wrong(cache, builds, monkeypatch):
+    options = {"optimizer": "sgd", "batch_size": 4, "progress": False}
+    monkeypatch.setattr(library, "is_remembered", lambda _: True)
+    result = fit(model(), MSE, data(64), max_epochs=20, **options)
+    assert (result.engine, builds) == ("eager", [])
+    assert "compiling would save about" in result.engine_reason
 
 
 WITHOUT_COMPILER = """

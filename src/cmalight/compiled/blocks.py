@@ -24,6 +24,7 @@ class Progress(NamedTuple):
     lowest: Tensor  # the lowest loss
     weights: Tensor
     state: State
+    first: Tensor | None = None  # the loss of the first batch of the last call, where the loop tells
 
 
 class Watch(NamedTuple):

@@ -12,11 +12,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cmalight.compiled.engine.several_starts import ManyStartsEngine
+from cmalight.compiled.layout import CannotCompile
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.optim.bracket.epoch import Epoch
 from cmalight.optim.control.state import finite_or_unknown
 from cmalight.optim.host import EpochOptimizer
 from cmalight.training.checkpoints.model_state import ModelState
+from cmalight.training.data.objectives import eager_objectives
 from cmalight.training.epochs.loop import (
     EpochFigures,
     eager_cycle,
@@ -141,6 +143,7 @@ class ManyStarts:
                 feed,
                 before_block=self._before_block,
                 seconds_left=run.seconds_left,
+                has_callbacks=run.has_foreign_callbacks,
             )
 
         epochs = run.settings.rules.max_epochs
@@ -151,6 +154,7 @@ class ManyStarts:
             note=run.note,
         )
         self.is_compiled = compiled is not None
+        self._feed = run.feed
         self._engine: ManyStartsEngine | _OneByOne = compiled or _OneByOne(
             [started.run for started in self._starts], run.feed
         )
@@ -169,7 +173,7 @@ class ManyStarts:
         live = [started for started in self._starts if started.stop is None]
         before = [len(started.run.history) for started in live]
         try:
-            self._watched_epoch() if self._is_watched else self._plain_epoch()
+            self._epoch_of_each()
         except StopTraining as stopped:
             for started in live:
                 started.stop = stopped.stop
@@ -183,6 +187,19 @@ class ManyStarts:
                 started.stop = started.stop or asked
         return None if any(started.stop is None for started in self._starts) else self._starts[0].stop
 
+    def _epoch_of_each(self) -> None:
+        one = self._watched_epoch if self._is_watched else self._plain_epoch
+        try:
+            one()
+        except CannotCompile as reason:  # this epoch is as if not begun
+            self._run.engine.give_up(reason)
+            self.is_compiled = False
+            self._engine = _OneByOne([started.run for started in self._starts], self._feed)
+            for started in self._starts:
+                run = started.run
+                run.objectives.go_on_as(*eager_objectives(run.model, run.loss_fn, run.feed))
+            one()
+
     def _watched_epoch(self) -> None:
         epochs: list[Epoch | None] = []
         try:
@@ -195,10 +212,10 @@ class ManyStarts:
                     epoch.__exit__(None, None, None)  # the control, with evaluations of its own
                     if epoch.report is not None:
                         self._write_down(self._starts[number], watched_figures(epoch.report))
-        except StopTraining:
+        except (StopTraining, CannotCompile) as broken_off:
             for epoch in epochs:
                 if epoch is not None:
-                    epoch.cut_short()
+                    epoch.cut_short() if isinstance(broken_off, StopTraining) else epoch.abandon()
                     epoch.__exit__(None, None, None)
             raise
 

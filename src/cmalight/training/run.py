@@ -189,10 +189,17 @@ class Run:
         self.engine.choose(
             epochs_left=float("inf") if rules.max_epochs is None else rules.max_epochs - len(self.history),
             seconds_left=self.seconds_left,
+            has_callbacks=self.has_foreign_callbacks,
             note=self.note,
         )
         if (compiled := self.engine.compiled) is not None:
             self.objectives.go_on_as(compiled.objective(), compiled.objective())
+
+    @property
+    def has_foreign_callbacks(self) -> bool:
+        """Which may change what is trained; those of the package look only."""
+        package = __name__.partition(".")[0]
+        return any(type(one).__module__.partition(".")[0] != package for one in self.settings.callbacks)
 
     def note(self, text: str) -> None:
         """A line for those who watch."""

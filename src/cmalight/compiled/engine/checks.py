@@ -6,17 +6,26 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as module_hooks
 from torch.optim import Optimizer
+from torch.optim import optimizer as optimizer_hooks
 
 from cmalight.compiled.blocks import Loss, first_line
 from cmalight.compiled.layout import CannotCompile, Layout
 from cmalight.compiled.native.library import compiler
 from cmalight.compiled.steps import step_rule
+from cmalight.compiled.trust.trials import trial
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.counting import counts_are_lengths
 from cmalight.evaluation.randomness import sources
 from cmalight.evaluation.shapes import refuse_broadcast
-from cmalight.evaluation.undisturbed import undisturbed
+
+_FOR_ALL_MODULES = (
+    "_global_forward_hooks",
+    "_global_forward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_backward_pre_hooks",
+)
 
 
 def check(model: nn.Module, loss_fn: Loss, optimizer: Optimizer, feed: Any) -> TensorBatches:
@@ -59,6 +68,12 @@ def _in_memory(feed: Any) -> TensorBatches:
 
 
 def _check_hooks(model: nn.Module, optimizer: Optimizer, layout: Layout) -> None:
+    for name in _FOR_ALL_MODULES:
+        if getattr(module_hooks, name, None):
+            raise CannotCompile("there is a hook on all modules, which would not run")
+    for name in ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"):
+        if getattr(optimizer_hooks, name, None):
+            raise CannotCompile("there is a hook on all optimizers, which would not run")
     for module in model.modules():
         if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
             raise CannotCompile(f"{type(module).__name__} has a hook, which would not run")
@@ -76,7 +91,7 @@ def _check_one_step(
     model: nn.Module, loss_fn: Loss, layout: Layout, inputs: Tensor, target: Tensor, *, loader: object
 ) -> None:
     """Looks at what a step does beside its gradient: other random numbers than torch's, new buffers, ..."""
-    with undisturbed(model, loader, loss_fn), torch.enable_grad():
+    with trial(model, loss_fn, loader), torch.enable_grad():
         before = dict(model.named_buffers())
         drawn = [(one, one.get()) for one in sources(model, loader, loss_fn) if one.name != "torch"]
         try:

@@ -12,13 +12,18 @@ from torch.optim import Optimizer
 from cmalight.compiled.blocks import Loss, Progress, Watch
 from cmalight.compiled.engine.checks import check_unchanged
 from cmalight.compiled.engine.evaluation import CompiledObjective, Evaluation
-from cmalight.compiled.engine.functions import Functions, Plan, plain_attributes, plan
+from cmalight.compiled.engine.functions import Functions, Plan, plan
 from cmalight.compiled.engine.loop import Answer, BlockLoop, Observer
-from cmalight.compiled.layout import Layout
+from cmalight.compiled.layout import CannotCompile, Layout
 from cmalight.compiled.order import Order, order_of_epoch
 from cmalight.compiled.steps import State, StepRule, step_rule
+from cmalight.compiled.trust.canary import Trained
+from cmalight.compiled.trust.surroundings import surroundings
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.optim.bracket.epoch import Epoch
+
+# A number that is another in every epoch, as a loss that is annealed has, would be built for each.
+_MOST_BUILT_ANEW = 2
 
 
 class CompiledEngine(BlockLoop):
@@ -33,17 +38,20 @@ class CompiledEngine(BlockLoop):
         *,
         before_block: Callable[[int], None],
         seconds_left: Callable[[], float],
+        has_callbacks: bool = True,
     ) -> None:
-        super().__init__(feed, before_block=before_block, seconds_left=seconds_left)
+        super().__init__(feed, before_block=before_block, seconds_left=seconds_left, has_callbacks=has_callbacks)
         self.layout = Layout.of(model, optimizer)
         self._model = model
         self._loss_fn = loss_fn
         self._optimizer = optimizer
+        self._trained = Trained(model, optimizer, self.layout)
         self._rule = step_rule(optimizer)
         self._functions: Functions | None = None
         self._planned: tuple[StepRule, list[object], Plan] | None = None
         self._evaluation = Evaluation(model, feed)
         self._watched: tuple[tuple[object, ...], Watch] | None = None
+        self._built_anew = 0
 
     def prepare(self) -> None:
         """Compile all that an epoch needs; CannotCompile says why that is not possible."""
@@ -53,11 +61,12 @@ class CompiledEngine(BlockLoop):
             self._functions = functions = planned.functions()
             self._evaluation.prepare(functions.evaluation, planned.chunk, begun.weights, draws=functions.draws)
             self._run(begun, unwatched(order, begun.weights.clone()), order, torch.ones(order.batches), stop=0)
+            self._look_elsewhere(begun, order)
 
     def plan(self) -> Plan:
         """What `prepare` will do; the same one as long as nothing has changed."""
-        attributes = plain_attributes(self._model, self._loss_fn)
-        if self._planned is None or self._planned[:2] != (self._rule, attributes):
+        around = surroundings(self._model, self._loss_fn)
+        if self._planned is None or self._planned[:2] != (self._rule, around):
             with self._compiling():
                 planned = plan(
                     self._model,
@@ -70,7 +79,7 @@ class CompiledEngine(BlockLoop):
                     self._evaluation.merged_size,
                     many=False,
                 )
-            self._planned = self._rule, attributes, planned
+            self._planned = self._rule, around, planned
         return self._planned[2]
 
     def objective(self) -> CompiledObjective:
@@ -117,7 +126,11 @@ class CompiledEngine(BlockLoop):
         check_unchanged(self._model, self._optimizer, self.layout)
         self._rule = step_rule(self._optimizer)  # a callback may have changed its groups
         before = self._planned
-        if self.plan() is not (before and before[2]):
+        if (planned := self.plan()) is not (before and before[2]):
+            if not planned.is_ready:
+                self._built_anew += 1
+                if self._built_anew > _MOST_BUILT_ANEW:
+                    raise CannotCompile("what the model or its loss depends on changes too often to be built anew")
             self.prepare()
         return super()._epoch(observer)
 
@@ -127,7 +140,11 @@ class CompiledEngine(BlockLoop):
 
     def _buffers(self) -> list[Tensor]:
         """That the steps change."""
-        return [self._model.get_buffer(name) for name in (self._planned[2].buffers if self._planned else ())]
+        return [self._model.get_buffer(name) for name in self._changed]
+
+    @property
+    def _changed(self) -> tuple[str, ...]:
+        return self._planned[2].buffers if self._planned else ()
 
     def _begun(self) -> Progress:
         return Progress(
@@ -144,8 +161,17 @@ class CompiledEngine(BlockLoop):
     ) -> tuple[Progress, Tensor]:
         if self._functions is None:
             raise RuntimeError("prepare() comes before the first epoch")
-        lr = learning_rates(self._optimizer, self._rule, order, factors)
+        lr = self._rates(order, factors)
         return self._functions.block(begun, watch, *self._data, order.rows, torch.tensor(stop), lr)
+
+    def _rates(self, order: Order, factors: Tensor) -> tuple[Tensor, ...]:
+        return learning_rates(self._optimizer, self._rule, order, factors)
+
+    def _unwatched(self, order: Order, start: Tensor) -> Watch:
+        return unwatched(order, start)
+
+    def _first(self) -> Trained:
+        return self._trained
 
 
 def state_of(rule: StepRule, optimizer: Optimizer, layout: Layout, buffers: Sequence[Tensor]) -> State:

@@ -21,6 +21,13 @@ from cmalight.evaluation.sample import rows_wanted
 _ONE_CHUNK = torch.tensor(0), torch.tensor(1)
 
 
+def merged_size(model: nn.Module, feed: TensorBatches) -> int:
+    """Samples of a chunk of the evaluation where batches can be evaluated together."""
+    weights = sum(p.numel() for p in model.parameters())
+    rows = rows_wanted(sizes_of(feed) or [], may_merge=True, weights=weights)
+    return min(rows or feed.samples, samples_in_one(feed.tensors[0], model))
+
+
 class Evaluation:
     """The mean loss over all the data, in the chunks of an eager evaluation.
 
@@ -32,9 +39,7 @@ class Evaluation:
     def __init__(self, model: nn.Module, feed: TensorBatches) -> None:
         self._data = tuple(t.detach().contiguous() for t in feed.tensors)
         self.samples = len(self._data[0])
-        weights = sum(p.numel() for p in model.parameters())
-        rows = rows_wanted(sizes_of(feed) or [], may_merge=True, weights=weights)
-        self.merged_size = min(rows or self.samples, samples_in_one(self._data[0], model))
+        self.merged_size = merged_size(model, feed)
         self._batch_size = min(self.samples, feed.batch_size)
         self._pace = Pace()
         self._function: Callable[..., tuple[Tensor, Tensor]] | None = None
@@ -50,6 +55,12 @@ class Evaluation:
         self._rest = tuple(t[full:] for t in self._data)
         if function is not None:
             function(weights, *self._full, torch.tensor(0), torch.tensor(0), torch.zeros((), dtype=torch.float64))
+
+    def last_chunk(self) -> Pair | None:
+        """The data of the last one; None where there is no function for it."""
+        if self._function is None or not self._chunks:
+            return None
+        return self._full[0][-1], self._full[1][-1]
 
     def is_for(self, *, merged: bool) -> bool:
         """Whether there is a function, and for such chunks."""

@@ -17,7 +17,8 @@ from cmalight.compiled.recorded.draws import Numbers, drawing_block, drawing_eva
 from cmalight.compiled.recorded.passes import RecordedPasses, record_passes
 from cmalight.compiled.recorded.recording import NotWritten
 from cmalight.compiled.steps import State, StepRule
-from cmalight.evaluation.undisturbed import undisturbed
+from cmalight.compiled.trust.surroundings import surroundings
+from cmalight.compiled.trust.trials import trial
 
 # The loops that are written have one thread; steps with so many multiplications are worth more, where there are more.
 _WORTH_THREADS = 4_000_000
@@ -92,11 +93,11 @@ def plan(
     """
 
     def recorded(is_known: Callable[[Any], bool]) -> RecordedPasses:
-        before = plain_attributes(model, loss_fn)
-        with undisturbed(model, None, loss_fn):
+        before = surroundings(model, loss_fn)
+        with trial(model, loss_fn):
             passes = record_passes(model, loss_fn, layout, rule, state, data, sizes, chunk, is_known=is_known)
-        if plain_attributes(model, loss_fn) != before:
-            raise NotWritten("the model changes its own attributes")
+        if surroundings(model, loss_fn) != before:
+            raise NotWritten("the model changes its own attributes, or variables that it reads")
         if many and passes.numbers.steps:
             raise CannotCompile("the model draws random numbers, and of several starts one draws after the other")
         return passes
@@ -144,7 +145,7 @@ def _traced_plan(
 
 def _has_side_effects(model: nn.Module, loss_fn: Loss, batch: Sequence[Tensor]) -> bool:
     """Whether a forward pass changes buffers, or draws random numbers."""
-    with undisturbed(model, None, loss_fn), torch.no_grad():
+    with trial(model, loss_fn), torch.no_grad():
         before = [buffer._version for buffer in model.buffers()], torch.get_rng_state()
         loss_fn(model(batch[0].clone()), batch[1])
         return [b._version for b in model.buffers()] != before[0] or not torch.equal(torch.get_rng_state(), before[1])
@@ -157,14 +158,3 @@ def _given(numbers: Numbers, block: Callable[..., Any], evaluation: Callable[...
     if evaluation is not None and numbers.evaluation is not None:
         evaluation = drawing_evaluation(evaluation, numbers.evaluation)
     return Functions(block, evaluation, draws=numbers.evaluation is not None)
-
-
-def plain_attributes(model: nn.Module, loss_fn: object) -> list[object]:
-    """What a step was recorded with, beside the parameters: if it changes, the step is recorded anew."""
-    modules = [*model.modules(), *(loss_fn.modules() if isinstance(loss_fn, nn.Module) else ())]
-    plain = (bool, int, float, str, tuple, type(None))
-    found: list[object] = []
-    for module in modules:
-        found += [(name, value) for name, value in vars(module).items() if isinstance(value, plain)]
-        found += [id(buffer) for buffer in module._buffers.values()]
-    return found

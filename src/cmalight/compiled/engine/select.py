@@ -12,8 +12,8 @@ from torch.optim import Optimizer
 
 from cmalight.compiled.blocks import Loss
 from cmalight.compiled.steps import step_rule
+from cmalight.compiled.trust.trials import trial
 from cmalight.evaluation.batches import TensorBatches
-from cmalight.evaluation.undisturbed import undisturbed
 
 # Seconds to record a step and write it out, and to build what was written; and those for each parameter tensor.
 _WRITING, _WRITING_A_TENSOR = 0.012, 0.002
@@ -83,7 +83,7 @@ def _step_seconds(model: nn.Module, loss_fn: Loss, optimizer: Optimizer, batch: 
     """Of a forward and a backward pass, the fastest of a few; infinite for a batch the model cannot take."""
     params = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
     fastest = math.inf
-    with undisturbed(model, None, loss_fn), torch.enable_grad():
+    with trial(model, loss_fn), torch.enable_grad():
         for _ in range(_TRIES):
             began = time.perf_counter()
             try:

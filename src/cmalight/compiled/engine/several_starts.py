@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -27,20 +26,12 @@ from cmalight.compiled.engine.loop import Answer, BlockLoop, Observer
 from cmalight.compiled.layout import CannotCompile, Layout
 from cmalight.compiled.order import Order, order_of_epoch
 from cmalight.compiled.steps import step_rule
+from cmalight.compiled.trust.canary import Trained
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.optim.bracket.epoch import Epoch
 
 # A start that was judged has to be read anew; as long as one goes on, the epoch does.
 _MOST_IMPORTANT_FIRST = (Answer.GO_ON_FROM_THE_MODEL, Answer.GO_ON, Answer.END)
-
-
-@dataclass(frozen=True)
-class Trained:
-    """One of the starts."""
-
-    model: nn.Module
-    optimizer: Optimizer
-    layout: Layout
 
 
 class ManyStartsEngine(BlockLoop):
@@ -54,8 +45,9 @@ class ManyStartsEngine(BlockLoop):
         *,
         before_block: Callable[[int], None],
         seconds_left: Callable[[], float],
+        has_callbacks: bool = True,
     ) -> None:
-        super().__init__(feed, before_block=before_block, seconds_left=seconds_left)
+        super().__init__(feed, before_block=before_block, seconds_left=seconds_left, has_callbacks=has_callbacks)
         self._starts = [Trained(model, optimizer, Layout.of(model, optimizer)) for model, optimizer in starts]
         self._loss_fn = loss_fn
         first = self._starts[0]
@@ -95,6 +87,7 @@ class ManyStartsEngine(BlockLoop):
             self._run(begun, watch_over(nobody, order, begun.weights.clone()), order, ones, stop=0)
             weights = self._starts[0].layout.flat()
             self._evaluation.prepare(functions.evaluation, planned.chunk, weights, draws=functions.draws)
+            self._look_elsewhere(begun, order)
 
     def objective(self, number: int) -> CompiledObjective:
         one = self._starts[number]
@@ -173,14 +166,24 @@ class ManyStartsEngine(BlockLoop):
     def _run(
         self, begun: Progress, watch: Watch, order: Order, factors: Tensor, *, stop: int
     ) -> tuple[Progress, Tensor]:
+        if self._functions is None:
+            raise RuntimeError("prepare() comes before the first epoch")
+        lr = self._rates(order, factors)
+        return self._functions.block(begun, watch, *self._data, order.rows, torch.tensor(stop), lr)
+
+    def _rates(self, order: Order, factors: Tensor) -> tuple[Tensor, ...]:
         each = [
             learning_rates(one.optimizer, self._rule, order, own)
             for one, own in zip(self._starts, factors.unbind(1), strict=True)
         ]
-        lr = tuple(torch.stack(of_part, dim=1) for of_part in zip(*each, strict=True))
-        if self._functions is None:
-            raise RuntimeError("prepare() comes before the first epoch")
-        return self._functions.block(begun, watch, *self._data, order.rows, torch.tensor(stop), lr)
+        return tuple(torch.stack(of_part, dim=1) for of_part in zip(*each, strict=True))
+
+    def _unwatched(self, order: Order, start: Tensor) -> Watch:
+        everyone = torch.ones(len(self._starts), dtype=torch.bool)
+        return watch_over([None] * len(self._starts), order, start)._replace(active=everyone)
+
+    def _first(self) -> Trained:
+        return self._starts[0]
 
     def _put(self, done: Progress) -> None:
         for number, one in enumerate(self._starts):
@@ -190,4 +193,8 @@ class ManyStartsEngine(BlockLoop):
 
     def _buffers(self, one: Trained) -> list[Tensor]:
         """That the steps change."""
-        return [one.model.get_buffer(name) for name in (self._planned.buffers if self._planned else ())]
+        return [one.model.get_buffer(name) for name in self._changed]
+
+    @property
+    def _changed(self) -> tuple[str, ...]:
+        return self._planned.buffers if self._planned else ()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import hashlib
 import logging
 import os
 import platform
+import shlex
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -19,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cmalight.compiled.layout import CannotCompile
-from cmalight.files import remove_abandoned, write_all
+from cmalight.files import ABANDONED_AFTER, remove_abandoned
 from cmalight.locks import InUseError, acquired
 
 _logger = logging.getLogger("cmalight")
@@ -28,6 +31,7 @@ _PATIENCE_SECONDS = 120.0
 # What was not used for so long goes when something new is built; and, beyond a total size, what was not for longest.
 _UNUSED_SECONDS = 90 * 86400.0
 _MOST_BYTES = 256 << 20
+_BUILD = ".build."
 _loaded: dict[str, ctypes.CDLL] = {}
 
 
@@ -41,11 +45,32 @@ def compiler() -> str:
     Raises:
         NoCompiler: there is none.
     """
-    wanted = os.environ.get("CXX")
-    for name in [wanted] if wanted else ["g++", "clang++", "c++"]:
-        if (found := shutil.which(name)) is not None:
-            return found
+    return _command()[0]
+
+
+def _command() -> tuple[str, ...]:
+    """The compiler, and what else CXX names, as in `ccache g++`."""
+    wanted = os.environ.get("CXX", "").strip()
+    try:
+        choices = [shlex.split(wanted)] if wanted else [["g++"], ["clang++"], ["c++"]]
+    except ValueError:  # a quotation that does not end
+        choices = [[wanted]]
+    for words in choices:
+        if (found := shutil.which(words[0])) is not None:
+            return found, *words[1:]
+    if wanted:
+        raise NoCompiler(f"there is no C++ compiler: CXX is {wanted!r}, which is not found: install it, or set another")
     raise NoCompiler("there is no C++ compiler: install g++ or clang, or set CXX")
+
+
+def compiler_identity() -> str:
+    """Another one after an update, or with other arguments."""
+    parts: list[object] = [_FLAGS, _native_flags()]
+    for word in _command():
+        path = Path(shutil.which(word) or word).resolve()
+        about = path.stat() if path.is_file() else None
+        parts.append((word, str(path), about and (about.st_size, about.st_mtime_ns)))
+    return repr(parts)
 
 
 def library(text: str) -> ctypes.CDLL:
@@ -60,19 +85,20 @@ def library(text: str) -> ctypes.CDLL:
     """
     key = key_of(text)
     if key not in _loaded:
-        folder = cache_folder()
-        if folder is None:
-            with tempfile.TemporaryDirectory() as place:
-                _loaded[key] = _built(text, Path(place) / "step.so")
-        else:
-            _loaded[key] = _from(folder, key, text)
+        folder, found = cache_folder(), None
+        if folder is not None:
+            try:
+                found = _from(folder, key, text)
+            except OSError as error:
+                _say_once(_not_kept(folder, error))
+        _loaded[key] = _built_aside(text) if found is None else found
     return _loaded[key]
 
 
 def is_ready(text: str) -> bool:
     """Whether it need not be built."""
     key = key_of(text)
-    return key in _loaded or ((folder := cache_folder()) is not None and (folder / f"{key}.so").exists())
+    return key in _loaded or ((folder := cache_folder()) is not None and _is_intact(folder / f"{key}.so"))
 
 
 def remember(description: str) -> None:
@@ -88,15 +114,16 @@ def is_remembered(description: str) -> bool:
 
 
 def _mark(folder: Path, description: str) -> Path:
-    return folder / f"{hashlib.sha256((description + processor()).encode()).hexdigest()[:32]}.built"
+    try:
+        identity = compiler_identity()
+    except NoCompiler:
+        identity = ""
+    return folder / f"{hashlib.sha256((description + identity + processor()).encode()).hexdigest()[:32]}.built"
 
 
 def key_of(text: str) -> str:
     """A name for what is built from the text here."""
-    path = Path(compiler()).resolve()
-    about = path.stat()
-    parts = (text, str(path), about.st_size, about.st_mtime_ns, _FLAGS, _native_flags(), processor())
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+    return hashlib.sha256(repr((text, compiler_identity(), processor())).encode()).hexdigest()[:32]
 
 
 def cache_folder() -> Path | None:
@@ -109,7 +136,7 @@ def cache_folder() -> Path | None:
             return folder
         _say_once(f"{folder} belongs to, or can be written by, others: what is compiled is not kept")
     except OSError as error:
-        _say_once(f"{folder} cannot be used ({error.strerror}): what is compiled is not kept")
+        _say_once(_not_kept(folder, error))
     return None
 
 
@@ -125,30 +152,69 @@ def _from(folder: Path, key: str, text: str) -> ctypes.CDLL:
 
 def _intact(path: Path) -> ctypes.CDLL | None:
     """The library, if it is there, the user's own and what was written."""
+    if not _is_intact(path):
+        return None
     try:
-        if not _is_own(path):
-            return None
-        content, expected = path.read_bytes(), path.with_suffix(".sha256").read_text(encoding="ascii")
-        if hashlib.sha256(content).hexdigest() != expected.strip():
-            return None
         found = ctypes.CDLL(str(path))
-    except (OSError, ValueError):
+    except OSError:
         return None
     with suppress(OSError):
         os.utime(path)  # when it was used last
     return found
 
 
+def _is_intact(path: Path) -> bool:
+    try:
+        expected = path.with_suffix(".sha256").read_text(encoding="ascii").strip()
+        return _is_own(path) and _checksum(path.stem, path.read_bytes()) == expected
+    except (OSError, ValueError):
+        return False
+
+
+def _checksum(key: str, content: bytes) -> str:
+    """Of the key, too: an entry under another's name is not that one."""
+    return hashlib.sha256(key.encode() + content).hexdigest()
+
+
 def _kept(text: str, path: Path) -> ctypes.CDLL:
-    remove_abandoned(path.parent)
-    with tempfile.TemporaryDirectory(dir=path.parent) as place:
+    _remove_abandoned_builds(path.parent)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=_BUILD, suffix=".tmp") as place:
         made = Path(place) / "step.so"
         built = _built(text, made)
-        content = made.read_bytes()
-    path.unlink(missing_ok=True)  # one that was damaged may be mapped by another process: it keeps what it has
-    write_all({path.with_suffix(".sha256"): hashlib.sha256(content).hexdigest().encode(), path: content})
+        try:
+            checksum = made.with_suffix(".sha256")
+            checksum.write_text(_checksum(path.stem, made.read_bytes()), encoding="ascii")
+            for one in (checksum, made):  # the checksum first: without it nothing is loaded
+                one.chmod(0o600)  # whatever the umask allows others
+                target = path.with_suffix(one.suffix)
+                target.unlink(missing_ok=True)  # one that was damaged may be mapped: who has it keeps what it has
+                one.replace(target)
+        except OSError as error:
+            _say_once(_not_kept(path, error))
     _remove_unused(path.parent)
     return built
+
+
+def _built_aside(text: str) -> ctypes.CDLL:
+    """For this process alone."""
+    try:
+        with tempfile.TemporaryDirectory() as place:
+            return _built(text, Path(place) / "step.so")
+    except OSError as error:
+        raise CannotCompile(f"{tempfile.gettempdir()} cannot be used ({error.strerror or error})") from error
+
+
+def _not_kept(path: Path, error: OSError) -> str:
+    return f"{path} cannot be used ({error.strerror or error}): what is compiled is not kept"
+
+
+def _remove_abandoned_builds(folder: Path) -> None:
+    """Of processes that were killed while they built."""
+    remove_abandoned(folder)
+    for place in folder.glob(f"{_BUILD}*.tmp"):
+        with suppress(OSError):  # another process may clear up too
+            if place.stat().st_mtime < time.time() - ABANDONED_AFTER:
+                shutil.rmtree(place, ignore_errors=True)
 
 
 def _remove_unused(folder: Path) -> None:
@@ -172,12 +238,43 @@ def _built(text: str, path: Path) -> ctypes.CDLL:
     source.write_text(text, encoding="utf-8")
     # What a compiler has no vector forms of functions for is linked without them.
     for extra in (("-lmvec", "-lm"), ("-lm",)):
-        command = [compiler(), *_FLAGS, *_native_flags(), str(source), "-o", str(path), *extra]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
+        command = [*_command(), *_FLAGS, *_native_flags(), str(source), "-o", str(path), *extra]
+        code, said = _run(command)
+        if code == 0:
             return ctypes.CDLL(str(path))
-    lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines() or ["no message"]
+        if "mvec" not in said:
+            break
+    if "No space left" in said:
+        raise OSError(errno.ENOSPC, "no space left", str(path.parent))
+    if code < 0:
+        raise CannotCompile(f"{command[0]} was ended by the signal {-code}")
+    lines = [line for line in said.splitlines() if "error" in line] or said.splitlines() or ["no message"]
     raise CannotCompile(f"{command[0]} says: {lines[0].strip()}")
+
+
+def _run(command: list[str]) -> tuple[int, str]:
+    """Its exit code and what it said; in a session of its own, which a Ctrl-C that means this process does not end."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True
+    )
+    try:
+        _, said = process.communicate(timeout=_PATIENCE_SECONDS)
+    except BaseException as error:
+        _end(process)
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise CannotCompile(f"{command[0]} was not done after {_PATIENCE_SECONDS:.0f} s") from error
+        raise
+    return process.returncode, said
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """With those that it has started."""
+    if sys.platform == "win32":
+        process.kill()
+    else:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
 
 
 @contextmanager

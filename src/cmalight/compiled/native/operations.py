@@ -203,9 +203,10 @@ def _variance(writing: Writing, call: Call) -> list[Value]:
 @_OWN.of("nll_loss_forward")
 def _likelihood(writing: Writing, call: Call) -> list[Value | None]:
     log, target, weight, reduction, _ = call.arguments
-    value, chosen = writing.value(log), writing.value(target)
+    value = writing.value(log)
     if weight is not None or reduction not in (1, 2) or len(value.shape) != 2:
         raise NotWritten("a loss of classes with weights, or of more than one a sample")
+    chosen = products.within(writing, target, value.shape[1])
     each = Value(chosen.shape, value.dtype, lambda i: f"(-{value.at((i[0], f'({chosen.at(i)})'))})", value.length + 2)
     return [_total(writing, each, call.results[0], mean=reduction == 1), None]
 

@@ -66,9 +66,18 @@ def _joined(writing: Writing, call: Call) -> Value:
     return place
 
 
+def within(writing: Writing, argument: Any, count: int) -> Kept:
+    """Indices below `count`; others are marked, for the call to end with an error."""
+    value = writing.value(argument)
+    return writing.writer.keep(
+        Value(value.shape, value.dtype, lambda i: f"within({value.at(i)}, {count}, library)", value.length + 1)
+    )
+
+
 @OPERATIONS.of("embedding")
 def _embedding(writing: Writing, call: Call) -> Value:
-    table, chosen = writing.kept(call.arguments[0]), writing.value(call.arguments[1])
+    table = writing.kept(call.arguments[0])
+    chosen = within(writing, call.arguments[1], table.shape[0])
     shape = tuple(call.results[0].shape)
     return Value(shape, table.dtype, lambda i: table.at((f"({chosen.at(i[:-1])})", i[-1])), 2)
 
@@ -80,7 +89,7 @@ def _embedding_backward(writing: Writing, call: Call) -> Value:
         raise NotWritten("gradients scaled by frequency")
     (result,) = call.results
     place = writing.place_of(call.outputs[0]) or writing.writer.array(result.shape, result.dtype)
-    given, rows = writing.kept(gradient), writing.kept(chosen)
+    given, rows = writing.kept(gradient), within(writing, chosen, result.shape[0])
     writing.writer.keep(constant(0.0, result.shape, result.dtype), place)
     indices = [f"i{axis}" for axis in range(len(rows.shape))]
     body = f"const long long r = {rows.at(indices)}; "

@@ -58,6 +58,7 @@ class Program:
         names = {
             "PARTS": len(sizes),
             "STATES": len(carried),
+            "OPTIMIZERS_STATES": len(passes.steps[0].inputs) - 4,
             "GROUPS": len(layout.groups),
             "INPUT_BYTES": _bytes(data[0][0]),
             "TARGET_BYTES": _bytes(data[1][0]),
@@ -182,6 +183,7 @@ class Program:
             lowest=begun.lowest.clone(),
             weights=begun.weights.clone(),
             state=tuple(t.clone() for t in begun.state),
+            first=torch.full_like(begun.total, torch.nan),
         )
         spare = torch.empty_like(done.weights)
         spares = [torch.empty_like(t) for t in done.state]
@@ -220,8 +222,9 @@ class Program:
             *(ctypes.addressof(size) for size in sizes[:2]),
             *(_pointer(rows) for rows in drawn),
             *((0,) * (2 - len(drawn))),
+            0 if done.first is None else _pointer(done.first),
         )
-        self._run((ctypes.c_void_p * len(slots))(*slots))
+        _call(self._run, slots)
         return done, moved
 
     def evaluation(
@@ -249,8 +252,15 @@ class Program:
             ctypes.addressof(table),
             _pointer(drawn[0]) if drawn else 0,
         )
-        self._evaluate((ctypes.c_void_p * len(slots))(*slots))
+        _call(self._evaluate, slots)
         return stop, total
+
+
+def _call(function: Any, slots: Sequence[int]) -> None:
+    outside = ctypes.c_bool(False)
+    function((ctypes.c_void_p * (len(slots) + 1))(*slots, ctypes.addressof(outside)))
+    if outside.value:
+        raise IndexError("an index is out of range: that of a row of an embedding, or of a class")
 
 
 def _drawn_values(recording: Recording, drawn: Drawn) -> dict[int, Kept]:

@@ -46,7 +46,13 @@ using Single = void (*)(const char*, const char*, const int*, const int*, const 
                         const int*, const float*, const int*, const float*, float*, const int*);
 using Double = void (*)(const char*, const char*, const int*, const int*, const int*, const double*, const double*,
                         const int*, const double*, const int*, const double*, double*, const int*);
-struct Library { Single single; Double dble; };
+struct Library { Single single; Double dble; bool* outside; };
+// An index, or 0 and a mark where there is no such place: a batch may hold what torch would refuse.
+static inline long long within(long long index, long long count, const Library& library) {
+  if (index >= 0 && index < count) return index;
+  *library.outside = true;
+  return 0;
+}
 // Multiplications up to which a product is written out; a tile needs more registers than older processors have.
 #ifdef __AVX512VL__
 static const long SMALL = 16000000;
@@ -153,7 +159,7 @@ extern "C" void run(char** a) {
   const bool *const checks = (bool*)a[12], *const active = (bool*)a[15];
   const double *const bound = (double*)a[13], samples = *(double*)a[14];
   const long starts = *(long*)a[17], stop = *(long*)a[18];
-  const Library library = {(Single)a[19], (Double)a[20]};
+  const Library library = {(Single)a[19], (Double)a[20], (bool*)a[31]};
   long& batch = *(long*)a[21];
   bool& going = *(bool*)a[22];
   double *const total = (double*)a[23], *const lowest = (double*)a[24], *const moved = (double*)a[25];
@@ -185,6 +191,7 @@ extern "C" void run(char** a) {
         double value, added;
         const double* const lr = rates[part] + (here * starts + s) * GROUPS;
         (part ? step_1 : step_0)(library, work, now, next, lr, constants, drawn, &value, &added);
+        if (batch == begun) ((double*)a[30])[s] = value;
         total[s] += size * (value + added);
         if (value < lowest[s] || value != value) lowest[s] = value;
         doubtful |= lowest[s] < 0 || !(total[s] / samples <= bound[s]);
@@ -205,7 +212,7 @@ extern "C" void run(char** a) {
 #pragma omp simd reduction(+:sum)
     for (long i = 0; i < count; i++) sum += squared((double)(w[i] - w0[i]));
     Number zero = 0;  // or NaN, where the state is not finite
-    for (int k = 1; k <= STATES; k++)
+    for (int k = 1; k <= OPTIMIZERS_STATES; k++)  // not buffers, which may be of any kind and size
       if (BYTES[k] == BYTES[0]) {
         const Number* const state = (Number*)(states[k - 1] + s * BYTES[k]);
 #pragma omp simd reduction(+:zero)
@@ -218,7 +225,7 @@ extern "C" void run(char** a) {
 
 EVALUATION = r"""
 extern "C" void evaluate(char** a) {
-  const Library library = {(Single)a[7], (Double)a[8]};
+  const Library library = {(Single)a[7], (Double)a[8], (bool*)a[11]};
   double& total = *(double*)a[6];
   for (long chunk = *(long*)a[4]; chunk < *(long*)a[5]; chunk++) {
     double value;

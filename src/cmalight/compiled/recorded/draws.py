@@ -142,18 +142,18 @@ def drawing_block(block: Callable[..., Any], parts: Sequence[Drawn]) -> Callable
             parts[1].fill(1)
 
     def call(begun: Any, watch: Any, inputs: Tensor, targets: Tensor, rows: Any, stop: Tensor, lr: Any) -> Any:
-        at, end = int(begun.batch), int(stop)
+        at, end, first = int(begun.batch), int(stop), None
         while True:
             here = min(end, at + parts[0].capacity)
             before = torch.get_rng_state()
             fill(rows, at, here)
             done, moved = block(begun, watch, inputs, targets, rows, torch.tensor(here), lr, arenas)
-            reached = int(done.batch)
+            reached, first = int(done.batch), done.first if first is None else first
             if reached < here:
                 torch.set_rng_state(before)
                 fill(rows, at, reached)
             if here == end or not done.going:
-                return done, moved
+                return done._replace(first=first), moved
             begun, at = done, reached
 
     return call

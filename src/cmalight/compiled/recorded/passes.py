@@ -148,7 +148,9 @@ def _recorded(
 ) -> RecordedPass:
     buffers = {name: buffer for name, buffer in model.named_buffers() if buffer.numel()}
     with _averages_by_tensors(model):
-        recording = record(function, [*inputs, *params], is_known=is_known, buffers=list(buffers.values()))
+        recording = record(
+            function, [*inputs, *params], is_known=is_known, buffers=list(buffers.values()), parameters=params
+        )
     names = list(buffers)
     return RecordedPass(recording, inputs, params, {names[place]: buffers[names[place]] for place in recording.changes})
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -15,6 +16,9 @@ from cmalight.compiled.layout import CannotCompile
 from cmalight.compiled.recorded.draws import Draw, draw_of, is_draw
 
 _NOT_BEFORE = "the random numbers of {} cannot be drawn before the step"
+_LOOKS = "the model looks at the values of its tensors, as float(x), x.numpy() or `if x > 0` do"
+# Nothing below torch's functions sees these.
+_READING = (Tensor.numpy, Tensor.tolist, Tensor.item, Tensor.data_ptr, Tensor.__array__, Tensor.__dlpack__)
 
 
 class NotWritten(Exception):  # noqa: N818 - it is a reason, which leads to torch's compiler
@@ -93,6 +97,7 @@ def record(
     *,
     is_known: Callable[[Any], bool],
     buffers: Sequence[Tensor] = (),
+    parameters: Sequence[Tensor] = (),
 ) -> Recording:
     """Runs `function` on `inputs`.
 
@@ -101,17 +106,18 @@ def record(
         inputs: of the shapes and types that it is recorded for.
         is_known: operations for which this is False are taken apart into others, where torch knows how.
         buffers: tensors that it may change in place.
+        parameters: those among the inputs that it may not.
 
     Raises:
-        CannotCompile: it looks at the values of its tensors, draws random numbers that depend on them, or changes a
-            buffer in another way than by one of torch's operations.
+        CannotCompile: it looks at the values of its tensors, draws random numbers that depend on them, changes a
+            buffer in another way than by one of torch's operations, or a tensor that is none of the buffers.
         NotWritten: it changes a tensor that others share.
     """
     recorder = _Recorder(is_known)
     numbers = tuple(recorder.number(t) for t in inputs)
     recorder.constants.clear()
     before = [(recorder.number(t), t._version) for t in buffers]
-    with recorder:
+    with _NotReading(), recorder:
         results = function(*inputs)
     outputs = tuple(recorder.number(t) for t in results)
     changes = {}
@@ -120,6 +126,11 @@ def record(
             changes[place] = number, recorder.number(buffer)
         elif buffer._version != version:
             raise CannotCompile("the model changes a buffer in a way that cannot be recorded")
+    carried = {_storage(t) for t in buffers}
+    if any(_storage(t) in recorder.overwritten for t in parameters):
+        raise CannotCompile("the forward pass changes a parameter")
+    if any(_storage(t) in recorder.overwritten - carried for t in recorder.constants.values()):
+        raise CannotCompile("the model changes a tensor that is none of its buffers")
     calls = tuple(recorder.calls)
     return _trimmed(Recording(numbers, recorder.constants, recorder.draws, calls, outputs, changes))
 
@@ -138,12 +149,22 @@ def _trimmed(recording: Recording) -> Recording:
     return replace(recording, constants=constants, calls=tuple(reversed(calls)))
 
 
+class _NotReading(TorchFunctionMode):
+    """What a step does with values that it has read would be that of the batch that was recorded."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _READING:
+            raise CannotCompile(_LOOKS)
+        return func(*args, **(kwargs or {}))
+
+
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, is_known: Callable[[Any], bool]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[Call] = []
         self.constants: dict[int, Tensor] = {}
         self.draws: dict[int, Draw] = {}
+        self.overwritten: set[int] = set()  # storages
         self._is_known = is_known
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._next = 0
@@ -161,7 +182,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         name = str(func._schema.name)
         if name == "aten::_local_scalar_dense":
-            raise CannotCompile("the model looks at the values of its tensors, as float(x) or `if x > 0` do")
+            raise CannotCompile(_LOOKS)
         draws = torch.Tag.nondeterministic_seeded in func.tags
         if draws and is_draw(func, args, kwargs):
             return self._drawn(func, args, kwargs)
@@ -179,6 +200,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func._schema.is_mutable:
             self._overwrite(name, args[0])
         out = func(*args, **kwargs)
+        if any(isinstance(leaf, bool | int | float) for leaf in tree_leaves(out)):  # as torch.equal
+            raise CannotCompile(_LOOKS)
         made = {place: t for place, t in enumerate(tree_leaves(out)) if isinstance(t, Tensor)}
         outputs, results = tuple(map(self._bind, made.values())), tuple(made.values())
         self.calls.append(Call(func, arguments, options, outputs, results, tuple(made)))
@@ -196,6 +219,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not name.endswith("_") or len(self._shapes[_storage(tensor)]) > 1:
             raise NotWritten(f"{name.removeprefix('aten::')} changes a tensor that others share")
         self._numbers.pop(self._key(tensor))
+        self.overwritten.add(_storage(tensor))
 
     def _bind(self, tensor: Tensor) -> int:
         key = self._key(tensor)

@@ -11,9 +11,11 @@ from torch.optim import Optimizer
 
 from cmalight.compiled.engine import select
 from cmalight.compiled.engine.checks import check, check_without_running
+from cmalight.compiled.engine.evaluation import merged_size
 from cmalight.compiled.layout import CannotCompile
 from cmalight.compiled.native import library
 from cmalight.compiled.native.library import NoCompiler
+from cmalight.compiled.trust.canary import Differs
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.training.epochs.loop import ModelAndData
 
@@ -43,6 +45,7 @@ class ChosenEngine:
         self._optimizer = optimizer
         self._remembered: bool | None = None
         self._saving: float | None = None  # in seconds, where "auto" predicted one
+        self._work: select.Work | None = None  # where a saving is predicted only if something is to be built
 
     @property
     def compile_seconds(self) -> float:
@@ -56,7 +59,14 @@ class ChosenEngine:
         """What a run that is gone on with had chosen: "auto" depends on time, and would choose otherwise now."""
         self._remembered, self.reason = compiled, reason
 
-    def choose(self, *, epochs_left: float, seconds_left: Callable[[], float], note: Callable[[str], None]) -> None:
+    def choose(
+        self,
+        *,
+        epochs_left: float,
+        seconds_left: Callable[[], float],
+        has_callbacks: bool,
+        note: Callable[[str], None],
+    ) -> None:
         """Compile where that was asked for, or is predicted to pay; `note` is told what takes time."""
         from cmalight.compiled.engine.epochs import CompiledEngine
 
@@ -70,6 +80,7 @@ class ChosenEngine:
                 feed,
                 before_block=trained.before_batch,
                 seconds_left=seconds_left,
+                has_callbacks=has_callbacks,
             )
 
         self.compiled = self.chosen(make, epochs_left=epochs_left, seconds_left=seconds_left(), note=note)
@@ -103,15 +114,19 @@ class ChosenEngine:
                 return engine if self._is_prepared(engine, note) else None
         except CannotCompile as reason:
             if self._wanted == "compiled":
-                raise ValueError(
-                    f"engine='compiled' is not possible here: {reason}; use engine='eager', or 'auto'"
-                ) from reason
+                raise _not_possible(reason) from reason
             self._say(reason)
         return None
 
     def give_up(self, reason: CannotCompile) -> None:
-        """Go on with eager epochs."""
+        """Go on with eager epochs.
+
+        Raises:
+            ValueError: compiling was asked for, and what was compiled is not what is to be trained.
+        """
         self.compiled = None
+        if self._wanted == "compiled" and isinstance(reason, Differs):
+            raise _not_possible(reason) from reason
         self._say(reason)
 
     def _say(self, reason: CannotCompile) -> None:
@@ -129,9 +144,9 @@ class ChosenEngine:
             return False
         work = select.Work(epochs_left, seconds_left, len(trained.feed))
         expected = select.writing_seconds(trained.model)
-        known = library.is_remembered(self._description())
+        known = library.is_remembered(self._description(trained.feed))
         if known and select.might_pay(trained.model, work, _CERTAINLY * expected):  # measuring would cost, too
-            self.reason = "it was built before"
+            self.reason, self._work = "it was built before", work
             return True
         if not known:
             expected += select.compile_seconds(trained.model, written=True)
@@ -149,33 +164,42 @@ class ChosenEngine:
             return False
         return True
 
-    def _description(self) -> str:
+    def _description(self, feed: TensorBatches) -> str:
         """Of what the steps depend on, as far as it can be seen without running the model."""
-        trained = self._trained
-        shapes = [(t.shape[1:], t.dtype) for t in getattr(trained.feed, "tensors", ())]
-        size, options = getattr(trained.feed, "batch_size", None), self._optimizer.param_groups
-        plain = [{k: v for k, v in group.items() if k not in ("params", "lr")} for group in options]
-        dtypes = {str(p.dtype) for p in trained.model.parameters()}
-        return f"{trained.model} {trained.loss_fn} {shapes} {size} {dtypes} {type(self._optimizer).__name__} {plain}"
+        model = self._trained.model
+        shapes = [(t.shape[1:], t.dtype) for t in feed.tensors]
+        sizes = min(feed.batch_size, feed.samples), feed.samples % feed.batch_size, merged_size(model, feed)
+        groups = self._optimizer.param_groups
+        plain = [{k: v for k, v in group.items() if k not in ("params", "lr")} for group in groups]
+        dtypes = {str(p.dtype) for p in model.parameters()}
+        return f"{model} {self._trained.loss_fn} {shapes} {sizes} {dtypes} {type(self._optimizer).__name__} {plain}"
 
     def _is_prepared(self, engine: BlockLoop, note: Callable[[str], None]) -> bool:
         """Compiled, unless that takes too large a part of what "auto" hopes to save."""
-        planned, model = engine.plan(), self._trained.model
+        planned, trained, model = engine.plan(), self._trained, self._trained.model
         if planned.is_ready:
             engine.prepare()
         else:
             expected = select.compile_seconds(model, written=planned.program is not None)
+            if self._work is not None and isinstance(trained.feed, TensorBatches):  # what was built before is another
+                self._saving = select.predicted_saving(
+                    model, trained.loss_fn, self._optimizer, trained.feed, self._work
+                )
             if self._saving is not None and not select.pays(self._saving, expected):
                 self.reason = f"compiling would save about {self._saving:.1f} s, and take about {expected:.1f} s"
                 return False
             note(f"compiling the steps, about {expected:.1f} s")
             engine.prepare()
             note(f"compiled in {engine.compile_seconds:.1f} s")
-        if planned.program is not None:
-            library.remember(self._description())
+        if planned.program is not None and isinstance(trained.feed, TensorBatches):
+            library.remember(self._description(trained.feed))
         if self._saving is not None:
             self.reason = f"to save about {self._saving:.1f} s"
         return True
+
+
+def _not_possible(reason: CannotCompile) -> ValueError:
+    return ValueError(f"engine='compiled' is not possible here: {reason}; use engine='eager', or 'auto'")
 
 
 @functools.cache

@@ -1,0 +1,1 @@
+"""Whether what was compiled is what the model and its loss compute."""
