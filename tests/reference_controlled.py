@@ -20,6 +20,7 @@ from cmalight.rules.tolerant import (
     RISE_STEPS,
     SLACK,
     START,
+    STEADY,
 )
 
 
@@ -142,7 +143,7 @@ class Twin:
 
     def keep(self, before: float, after: float, share: float | None) -> None:
         self.since_low = 0 if after < self.low else self.since_low + 1
-        self.low = min(self.low, after)
+        self.low_before, self.low = self.low, min(self.low, after)
         if self.starting and after < before:  # line 35
             self.seen.add("start")
             self.starting = START * self.zeta < self.usual
@@ -168,7 +169,11 @@ class Twin:
         factor = 1.0
         if self.zeta < self.usual < math.inf and after <= before:  # line 36
             factor = min(self.growth, self.usual / self.zeta)
-        elif self.since_low == 0 and 0.0 < after <= min(GATE * self.f_0, LEVEL * self.scale):  # line 37
+        elif (  # line 37
+            self.since_low == 0
+            and 0.0 < after <= min(GATE * self.f_0, LEVEL * self.scale)
+            and before <= STEADY * self.low_before
+        ):
             factor = max(1.0, min(self.growth, CAP * self.usual / self.zeta))
         if factor > 1.0:
             self.seen.add("grown")

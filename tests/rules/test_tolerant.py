@@ -248,9 +248,9 @@ PAYS = 0.999 * min(tolerant.GATE * 1.0, tolerant.LEVEL * 0.8)
 
 
 def test_line_37_more_than_usual_takes_a_new_low_far_below_the_start():
-    decision, memory = judged(PAYS)
+    decision, memory = judged(PAYS, before=0.8)
     assert decision == Decision(Outcome.GROWN, 0.01, 2.0, phi=PAYS, f_next=None)
-    assert judged(PAYS, memory)[0].outcome is Outcome.KEPT
+    assert judged(PAYS, memory, before=0.8)[0].outcome is Outcome.KEPT
 
 
 @pytest.mark.parametrize(
@@ -260,22 +260,25 @@ def test_line_37_more_than_usual_takes_a_new_low_far_below_the_start():
         {"memory": replace(MEMORY, scale=0.9 * PAYS / tolerant.LEVEL)},
         {"memory": replace(MEMORY, low=PAYS)},
         {"memory": replace(MEMORY, due=2)},
+        {"memory": replace(MEMORY, low=0.79 / tolerant.STEADY)},
     ],
 )
 def test_line_37_each_of_its_conditions_can_be_the_one_that_is_missing(dearer):
-    assert judged(PAYS, **dearer)[0].outcome is Outcome.KEPT
+    assert judged(PAYS, **dearer, before=0.8)[0].outcome is Outcome.KEPT
 
 
 def test_line_37_does_not_grow_past_the_cap_nor_shrink_to_it():
     highest = tolerant.CAP * 0.01
-    assert judged(PAYS, zeta=highest / 1.25)[0].zeta_factor == pytest.approx(1.25)
-    assert judged(PAYS, zeta=2 * highest)[0].zeta_factor == 1.0
-    assert judged(PAYS, replace(MEMORY, usual_lr=math.inf), zeta=1e6, rule=UNKNOWN_USUAL)[0].zeta_factor == 2.0
+    assert judged(PAYS, zeta=highest / 1.25, before=0.8)[0].zeta_factor == pytest.approx(1.25)
+    assert judged(PAYS, zeta=2 * highest, before=0.8)[0].zeta_factor == 1.0
+    assert (
+        judged(PAYS, replace(MEMORY, usual_lr=math.inf), zeta=1e6, rule=UNKNOWN_USUAL, before=0.8)[0].zeta_factor == 2.0
+    )
 
 
 @pytest.mark.parametrize(("share", "factor"), [(None, 2.0), (0.0, 2.0), (0.59, 2.0), (0.6, 1.0), (0.9, 1.0)])
 def test_lines_36_and_37_nothing_grows_on_the_way_to_zero(share, factor):
-    assert judged(PAYS, share=share)[0].zeta_factor == factor
+    assert judged(PAYS, share=share, before=0.8)[0].zeta_factor == factor
     assert judged(0.7, before=0.75, zeta=1e-3, share=share)[0].zeta_factor == factor
 
 
@@ -285,7 +288,7 @@ def test_line_37_a_perfect_fit_does_not_grow():
 
 def test_a_growth_of_one_never_grows():
     rule = TolerantRule(replace(RULE.settings, growth=1.0))
-    assert judged(PAYS, rule=rule)[0].outcome is Outcome.KEPT
+    assert judged(PAYS, rule=rule, before=0.8)[0].outcome is Outcome.KEPT
     assert not rule.fresh(1.0, 1e-4).starting
 
 
@@ -327,6 +330,6 @@ def test_line_38_with_a_budget_they_do_not():
 def test_what_somebody_else_sets_is_not_raised():
     memory = RULE.after_outside_change(STARTING, zeta=1e-4)
     assert judged(0.7, memory, before=0.75, zeta=1e-4)[0].outcome is Outcome.KEPT
-    assert judged(PAYS, memory)[0].outcome is Outcome.KEPT
+    assert judged(PAYS, memory, before=0.8)[0].outcome is Outcome.KEPT
     assert judged(2.0, memory)[0].zeta_factor < 1.0
     assert UNKNOWN_USUAL.after_outside_change(NOTHING_USUAL, zeta=1e-4).usual_lr == 1e-4

@@ -25,6 +25,9 @@ START = 10.0
 # usual.
 GATE, LEVEL = 0.2, 0.7
 CAP = 20.0
+# And only from a window that began no higher than so many times the low before it: where losses swing further than
+# that, a new low is luck, and longer steps swing more.
+STEADY = 1.3
 # Until a point below LEVEL f_0 was found, this share of f_0 above it may be kept: where w⁰ rests on a plateau already,
 # whatever moves ends a little above it.
 SLACK = 0.05
@@ -171,7 +174,7 @@ class TolerantRule(Rule):
         self, inner: InnerCycle, known: Known, memory: Remembered, ask: Evaluations, f_after: float
     ) -> tuple[Decision, Remembered]:
         """Lines 35 to 38."""
-        since_low = 0 if f_after < memory.low else memory.windows_since_low + 1
+        low_before, since_low = memory.low, 0 if f_after < memory.low else memory.windows_since_low + 1
         memory = replace(memory, low=min(memory.low, f_after), windows_since_low=since_low)
         usual = memory.usual_lr
         if memory.starting and f_after < ask.sample_before():  # line 35
@@ -192,7 +195,8 @@ class TolerantRule(Rule):
             return self._moved(inner, memory, 1.0)
         if inner.zeta < usual < math.inf and f_after <= ask.sample_before():  # line 36
             return self._moved(inner, memory, min(self.settings.growth, usual / inner.zeta))
-        if since_low == 0 and 0.0 < f_after <= min(GATE * known.f_0, LEVEL * memory.scale):  # line 37
+        is_far_down = since_low == 0 and 0.0 < f_after <= min(GATE * known.f_0, LEVEL * memory.scale)
+        if is_far_down and ask.sample_before() <= STEADY * low_before:  # line 37
             return self._moved(inner, memory, max(1.0, min(self.settings.growth, CAP * usual / inner.zeta)))
         return self._moved(inner, memory, 1.0)
 
