@@ -1,5 +1,6 @@
 """One torch thread per test process, since the run uses every core; and examples that are the same on every run."""
 
+import logging
 import signal
 
 import pytest
@@ -18,6 +19,15 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def own_cache(tmp_path_factory, monkeypatch):
     """No test leaves anything in the user's cache, and what another process compiles decides nothing in this one."""
     monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture(autouse=True)
+def own_messages():
+    """The command shows what the library logs, for as long as its process lives: here, for as long as its test runs."""
+    logger = logging.getLogger("cmalight")
+    before = list(logger.handlers)
+    yield
+    logger.handlers[:] = before
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -50,7 +50,8 @@ class Twin:
         self.shares = [group["lr"] / lr for group in self.base.param_groups]  # of the groups
         self.zeta = min(lr, usual)  # line 31
         self.f_0 = self.low = self.evaluate()
-        self.starting = self.zeta < usual
+        self.starting = self.zeta < usual and growth > 1.0
+        self.usual = self.zeta if usual == math.inf and growth == 1.0 else usual
         self.scale = math.inf
         self.since_low = self.wait = self.due = 0
         self.steps = self.epochs = 0

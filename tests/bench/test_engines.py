@@ -25,7 +25,7 @@ def test_the_engine_and_the_starts_define_a_run_where_they_are_not_the_defaults(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"engine": "auto"}, "'eager' or 'compiled'"),
+        ({"engine": "auto"}, "expected one of eager, compiled"),
         ({"starts": 0, "engine": "compiled"}, "from 1 to 1000"),
         ({"starts": 2}, "set engine to 'compiled'"),
         ({"starts": 2, "engine": "compiled", "time_limit": 1.0}, "cannot be compared"),

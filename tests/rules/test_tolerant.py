@@ -289,7 +289,9 @@ def test_line_37_a_perfect_fit_does_not_grow():
 def test_a_growth_of_one_never_grows():
     rule = TolerantRule(replace(RULE.settings, growth=1.0))
     assert judged(PAYS, rule=rule, before=0.8)[0].outcome is Outcome.KEPT
-    assert not rule.fresh(1.0, 1e-4).starting
+    assert rule.fresh(1.0, 1e-4) == Remembered(low=1.0, usual_lr=0.01, starting=0)
+    unknown = TolerantRule(replace(UNKNOWN_USUAL.settings, growth=1.0))
+    assert unknown.fresh(1.0, 1e-4) == Remembered(low=1.0, usual_lr=1e-4, starting=0)
 
 
 def test_line_38_without_a_budget_windows_without_a_new_low_shrink_it():

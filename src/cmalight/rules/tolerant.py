@@ -103,9 +103,11 @@ class TolerantRule(Rule):
         return min(zeta, self.settings.usual)
 
     def fresh(self, f_0: float, zeta: float) -> Remembered:
-        """Line 31: ζ⁰ may be what is usual already."""
+        """Line 31: ζ⁰ may be what is usual already; where nothing may raise it, it is."""
         usual = self.settings.usual
-        return Remembered(low=f_0, usual_lr=usual, starting=int(zeta < usual and self.settings.growth > 1.0))
+        if self.settings.growth == 1.0:
+            return Remembered(low=f_0, usual_lr=zeta if usual == math.inf else usual, starting=0)
+        return Remembered(low=f_0, usual_lr=usual, starting=int(zeta < usual))
 
     def factor(self, share: float | None, steps: int) -> float:
         """Line 32: a rise at the start, and a line to zero at the end of the budget."""
