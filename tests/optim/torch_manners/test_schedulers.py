@@ -177,6 +177,17 @@ def test_a_scheduler_that_raises_lr_is_warned_about_once(optimizer_class: Any) -
 
 
 @pytest.mark.parametrize("optimizer_class", [CMALight, CMA])
+def test_a_group_that_is_raised_below_the_largest_is_warned_about_too(optimizer_class: Any) -> None:
+    model = network()
+    groups = [{"params": model[0].parameters(), "lr": 0.01}, {"params": model[3].parameters(), "lr": 0.05}]
+    optimizer = optimizer_class(groups)
+    run_epoch(optimizer, model, batches(0))
+    optimizer.param_groups[0]["lr"] *= 1.5
+    with pytest.warns(RuntimeWarning, match="lr was raised between two epochs"):
+        run_epoch(optimizer, model, batches(1))
+
+
+@pytest.mark.parametrize("optimizer_class", [CMALight, CMA])
 def test_a_scheduler_that_steps_at_every_batch_is_warned_about(optimizer_class: Any) -> None:
     model = network()
     optimizer = optimizer_class(model.parameters(), lr=0.05)

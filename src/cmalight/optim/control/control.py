@@ -109,12 +109,11 @@ class Control:
         Who lowers it multiplies what the last step had, its factor included, which is none of their doing: the factor
         stays. Who sets it to more than that does not know of the factor.
         """
+        self.step_sizes.warn_if_raised(stacklevel=5)
         found, state = self.step_sizes.largest(), self.state
         left = state.height * state.factor
         if state.height == UNKNOWN or math.isclose(found, left, rel_tol=1e-9):
             return
-        if found > state.height * (1.0 + 1e-9):
-            self.step_sizes.warn("was raised between two epochs", stacklevel=5)
         factor = state.factor if found < left else 1.0
         self.remember(rule.after_outside_change(self.memory(rule), zeta=found / factor))
         self.update(height=found / factor, factor=factor)
@@ -144,6 +143,7 @@ class Control:
         )
         write(self._home, fresh)
         self.remember(rule.fresh(f_0, self.step_sizes.largest()))
+        self.step_sizes.forget()
         self._circumstances = self._describe_circumstances(getattr(objective, "model", None))
 
     def commit(self, inner: InnerCycle, decision: Decision, *, sample: float) -> EpochReport:
@@ -192,6 +192,7 @@ class Control:
 
     def end(self, model: nn.Module | None) -> None:
         """After an epoch, however it ended."""
+        self.step_sizes.leave(self.state.factor)
         self._join_mark = getattr(model, "_join_config", None)
         state = self.state
         is_known = min(state.f_current, state.sample_current) != UNKNOWN

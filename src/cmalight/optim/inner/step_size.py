@@ -21,6 +21,7 @@ class StepSizes:
     def __init__(self, optimizer: Stepping) -> None:
         self._optimizer = optimizer
         self._is_controlled = optimizer.owns_lr  # so that it matters when somebody else sets them
+        self._left: list[float] = []  # as the last epoch left them, before what a budget makes of them
         self._warned = False
 
     @property
@@ -50,6 +51,19 @@ class StepSizes:
         for group in self._groups:
             if group["lr"]:
                 group["lr"] = max(group["lr"] * factor, SMALLEST)
+
+    def leave(self, factor: float) -> None:
+        """At the end of an epoch, whose last step had `factor` times ζ."""
+        self._left = [lr / factor for lr in self.each()]
+
+    def forget(self) -> None:
+        """A new run begins, from wherever they are."""
+        self._left = []
+
+    def warn_if_raised(self, *, stacklevel: int) -> None:
+        """Between two epochs, that of any group."""
+        if any(now > left * (1.0 + 1e-9) for now, left in zip(self.each(), self._left, strict=False)):
+            self.warn("was raised between two epochs", stacklevel=stacklevel + 1)
 
     def warn(self, what: str, *, stacklevel: int) -> None:
         """Once: somebody else sets what the control decides."""
