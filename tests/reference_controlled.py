@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from cmalight.rules.tolerant import (
     CAP,
     EARLY,
+    FAR,
     FIRST,
     GATE,
     LEVEL,
@@ -57,6 +58,7 @@ class Twin:
         self.steps = self.epochs = 0
         self.judged = 0.0
         self.seen: set[str] = set()
+        self.saved: tuple | None = None  # where the window under way began
 
     def evaluate(self) -> float:
         samples = sum(len(y) for _, y in self.batches)
@@ -86,17 +88,35 @@ class Twin:
         part = math.ceil(number / math.ceil(number / self.window))
         return min(part, max(FIRST, round(PART * self.judged)))
 
+    def waits(self, seen: float) -> bool:
+        """Line 33, where an epoch is over: whether the next one goes on with its window."""
+        share = self.share(len(self.batches))
+        sizes = [len(y) for _, y in self.batches]
+        batches = sum(sizes) / sizes[0]
+        if self.starting or share is None or share >= 1.0 or batches >= FIRST:
+            return False
+        if not seen <= self.f_0 + (FAR - 1) * abs(self.f_0):
+            return False
+        return self.count + batches / 2 < min(self.window, max(FIRST, round(PART * self.judged)))
+
     def epoch(self) -> None:
         done = 0
         while done < len(self.batches):
             length = min(self.length(), len(self.batches) - done)
-            self.run_window(done, length)
+            seen = self.run(done, length)
             done += length
+            if length == len(self.batches) and self.waits(seen / sum(len(y) for _, y in self.batches)):
+                self.seen.add("left open")
+            else:
+                self.judge(self.share(done))
         self.epochs += 1
 
-    def run_window(self, done: int, length: int) -> None:
-        weights, base = copy.deepcopy(self.model.state_dict()), copy.deepcopy(self.base.state_dict())
-        before = self.evaluate()
+    def run(self, done: int, length: int) -> float:
+        """Steps; gives the sum of the losses that they saw, sample by sample."""
+        if self.saved is None:
+            weights, base = copy.deepcopy(self.model.state_dict()), copy.deepcopy(self.base.state_dict())
+            self.saved = weights, base, self.evaluate()
+            self.count = self.total = 0.0
         self.switch("train")
         total = 0.0
         chosen = self.batches[done : done + length]
@@ -106,17 +126,23 @@ class Twin:
             self.base.zero_grad()
             loss = self.loss_fn(self.model(x), y)
             loss.backward()
-            total += loss.item()
+            total += loss.item() * len(y)
             self.base.step()
             self.steps += 1
         self.switch("eval")
-        self.judged += sum(len(y) for _, y in chosen) / len(chosen[0][1])
+        self.count += sum(len(y) for _, y in chosen) / len(chosen[0][1])
+        self.total += total
+        return total
+
+    def judge(self, share: float | None) -> None:
+        (weights, base, before), self.saved = self.saved, None
+        total, count = self.total, self.count
+        self.judged += count
         self.due -= 1
         after = self.evaluate()
-        count = sum(len(y) for _, y in chosen) / len(chosen[0][1])
         highest = self.low + self.tolerance * abs(self.scale) * max(1.0, FIRST / max(1.0, count))
         highest = before if self.starting else max(highest, before)
-        share, bound = self.share(done + length), self.f_0
+        bound = self.f_0
         if self.low > LEVEL * self.f_0 and count > 1.0:
             late = share is not None and share >= 1.0 - self.decay
             bound = max(self.f_0, before) if late else self.f_0 + SLACK * abs(self.f_0)

@@ -241,3 +241,10 @@ def test_the_control_is_judged_by_evaluations_and_by_epochs_accepted_at_once(tmp
     figures = control_figures(results.runs, results.epochs)
     assert figures.loc[controlled["key"]].to_dict() == {"per_epoch": 0.75, "acceptance": 0.75}
     assert figures.drop(controlled["key"]).isna().all().all()
+
+
+def test_epochs_that_are_judged_together_are_one(tmp_path):
+    outcomes = ["open", "open", "kept", "open", "refused"]
+    auto = run("auto", [0.5, 0.4, 0.4, 0.3, 0.3], outcomes=outcomes)
+    results = loaded(tmp_path, [auto])
+    assert control_figures(results.runs, results.epochs).loc[auto["key"], "acceptance"] == 0.5

@@ -4,11 +4,11 @@ import itertools
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import LearningRateMonitor
+from lightning.pytorch.callbacks import Callback, LearningRateMonitor
 from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader, IterableDataset
 
-from cmalight import Controlled, Objective
+from cmalight import Controlled, Objective, Outcome
 from cmalight.integrations.lightning import WatchdogCallback
 from tests.helpers import MSE, run_epoch
 from tests.integrations.lightning_modules import QUIETLY, Regression, SteadyRegression, batches, fitted, flat, trainer
@@ -133,3 +133,21 @@ def test_a_time_limit_is_a_budget_too(monkeypatch):
     module = ASecondPerStep()
     fitted(module, max_epochs=-1, max_time={"seconds": 40})
     assert module.rates == pytest.approx([0.01 * min(1.0, (40 - step) / 20) for step in range(40)])
+
+
+class Stops(Callback):
+    """After the second epoch."""
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        trainer.should_stop = trainer.current_epoch == 1
+
+
+def test_epochs_that_were_left_open_are_judged_where_training_ends():
+    module, watchdog = ControlledRegression(), WatchdogCallback()
+    running = trainer(watchdog, Stops(), max_epochs=40)
+    running.fit(module, batches())
+    assert len(module.rates) == 14
+    assert watchdog.report.outcome is Outcome.OPEN
+    optimizer = running.optimizers[0]
+    assert optimizer.open_window is None
+    assert optimizer.control.memory(optimizer.rule()).batches_judged > 12

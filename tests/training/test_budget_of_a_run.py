@@ -4,9 +4,12 @@ import pytest
 import torch
 
 from cmalight import Controlled, fit
+from cmalight.training import CheckpointError
+from cmalight.training.checkpoints import checkpoint
 from cmalight.training.records.stopping import Status
 from tests.helpers import copied_state, same_state
-from tests.training.common import MSE, data, model
+from tests.training.common import MSE, data, model, needs_compiler
+from tests.training.records.test_stopping import FakeTime, Slow
 
 
 class Rates:
@@ -105,3 +108,57 @@ def test_a_finished_run_that_is_extended_has_its_step_size_again(tmp_path):
     assert first[-1] < 0.1 * max(first)
     assert max(second) >= 0.9 * max(first)
     assert 0.0 < second[-1] < 0.05 * max(second)
+
+
+def judged(optimizer):
+    return optimizer.control.memory(optimizer.rule()).batches_judged
+
+
+class StopsAfter(BreaksAfter):
+    def on_epoch_end(self, record) -> bool:
+        return record.epoch == self.epoch
+
+
+@pytest.mark.parametrize("engine", ["eager", pytest.param("compiled", marks=needs_compiler)])
+@pytest.mark.parametrize("starts", [1, 2])
+def test_a_run_that_ends_between_short_epochs_is_judged(engine, starts):
+    options = {"max_epochs": 40, "batch_size": 10, "progress": False, "callbacks": [StopsAfter(1)]}
+    network = model()
+    result = fit(network, MSE, data(60), engine=engine, starts=starts, **options)
+    assert [record.outcome for record in result.history] == ["open", "open"]
+    assert result.optimizer.open_window is None
+    assert judged(result.optimizer) == 12
+    if starts == 1:
+        again = model()
+        fit(again, MSE, data(60), engine="eager", **options)
+        torch.testing.assert_close(network.state_dict(), again.state_dict())
+
+
+@pytest.mark.parametrize("seconds", [20.0, 37.0, 62.0, 63.0])
+@pytest.mark.parametrize("inner", [[], [torch.nn.BatchNorm1d(4)]], ids=["merged", "batch by batch"])
+def test_what_a_time_limit_cuts_short_is_judged_and_not_lost(monkeypatch, seconds, inner):
+    """Short epochs that were open when the time was over would be lost with it."""
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(*inner, *model()).double()
+    slow = Slow(network, FakeTime(monkeypatch))
+    _, optimizer, rates, result = trained(None, time_limit=seconds, network=slow)
+    assert result.status is Status.TIME_LIMIT
+    assert judged(optimizer) == len(rates) > 0
+    assert optimizer.open_window is None
+
+
+@pytest.mark.parametrize("harm", ["weights", "state", "steps"])
+def test_a_window_in_a_checkpoint_has_to_fit(tmp_path, harm):
+    file = tmp_path / "run.pt"
+    trained(40, checkpoint=file, callbacks=[StopsAfter(1)])
+    content = checkpoint.load_latest(file)
+    window = content["optimizer"]["window"]
+    if harm == "weights":
+        window["start"]["weights"][0] = torch.zeros(3)
+    elif harm == "state":
+        window["remembered"]["state"][99] = {}
+    else:
+        window["earlier"]["steps"] = "many"
+    checkpoint.save(content, file)
+    with pytest.raises(CheckpointError, match="window"):
+        trained(40, checkpoint=file)

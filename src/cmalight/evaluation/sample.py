@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -25,7 +25,13 @@ _SEED = 0x5A3917
 
 
 class Passes(Protocol):
-    """What a sample needs of an objective."""
+    """What a sample needs of an objective.
+
+    Attributes:
+        before_batch: May raise, to break off a pass.
+    """
+
+    before_batch: Callable[[], object] | None
 
     def mean_over(self, batches: Sequence[Any]) -> float:
         """The mean loss per sample of these batches."""
@@ -44,7 +50,12 @@ class Sample:
         self._batches = batches
 
     def __call__(self) -> float:
-        return self._objective.mean_over(self._batches)
+        """Not broken off where the time is over: what was done last has to be judged, or it is lost."""
+        limit, self._objective.before_batch = self._objective.before_batch, None
+        try:
+            return self._objective.mean_over(self._batches)
+        finally:
+            self._objective.before_batch = limit
 
 
 def chosen_batches(loader: Iterable[Any], *, may_merge: bool, weights: int = 1) -> tuple[list[Any], bool]:

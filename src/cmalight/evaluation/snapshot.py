@@ -20,7 +20,7 @@ class ModuleState:
     def __init__(self, model: nn.Module | None) -> None:
         self._buffers: list[tuple[nn.Module, dict[str, tuple[Tensor | None, Tensor | None]]]] = []
         self._extra: list[tuple[nn.Module, Any]] = []
-        for module in model.modules() if model is not None else ():
+        for module in model.modules() if model is not None else ():  # in an order that a model of the same build has
             self._buffers.append((module, {n: (b, _clone(b)) for n, b in module._buffers.items()}))
             if type(module).get_extra_state is not nn.Module.get_extra_state:
                 self._extra.append((module, copy.deepcopy(module.get_extra_state())))
@@ -37,6 +37,21 @@ class ModuleState:
                 module._buffers[name] = buffer
         for module, state in self._extra:
             module.set_extra_state(copy.deepcopy(state))
+
+    def plain(self) -> dict[str, list[Any]]:
+        return {
+            "buffers": [{name: value for name, (_, value) in buffers.items()} for _, buffers in self._buffers],
+            "extra": [state for _, state in self._extra],
+        }
+
+    def put(self, plain: dict[str, list[Any]]) -> None:
+        """What `plain` gave, of a model of the same build."""
+        pairs = zip(self._buffers, plain["buffers"], strict=True)
+        self._buffers = [
+            (module, {name: (module._buffers[name], _clone(value)) for name, value in saved.items()})
+            for (module, _), saved in pairs
+        ]
+        self._extra = [(module, state) for (module, _), state in zip(self._extra, plain["extra"], strict=True)]
 
 
 class Snapshot:
@@ -99,6 +114,18 @@ class Snapshot:
         torch._foreach_sub_(weights, self._start.weights)
         torch._foreach_mul_(weights, fraction)
         torch._foreach_add_(weights, self._start.weights)
+
+    def plain(self, params: Sequence[Tensor]) -> dict[str, Any]:
+        """w^k of these parameters: tensors and numbers, for a state_dict."""
+        covered = dict(zip(map(id, self._params), self._start.weights, strict=True))
+        weights = [covered[id(p)] if id(p) in covered else local(p).detach().clone() for p in params]
+        return {"weights": weights, **self._start.state.plain()}
+
+    def put(self, plain: dict[str, Any]) -> None:
+        """Remember what `plain` gave as w^k."""
+        for weight, saved in zip(self._start.weights, plain["weights"], strict=True):
+            weight.copy_(saved)
+        self._start.state.put(plain)
 
     def _copy(self) -> _Point:
         return _Point([p.detach().clone() for p in self._local()], ModuleState(self._model))

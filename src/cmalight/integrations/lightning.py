@@ -196,6 +196,11 @@ class WatchdogCallback(Callback):
         """An epoch that is still open was stopped in its middle, by max_steps, max_time or a request."""
         self._abandon("was stopped before its last batch")
 
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """A run that was stopped before its budget may have left a window open."""
+        if self._optimizer is not None and self._optimizer.open_window is not None:
+            self._optimizer.settle(self._objective, model=pl_module)
+
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Go back to where the epoch began."""
         if isinstance(exception, KeyboardInterrupt):

@@ -15,7 +15,7 @@ from cmalight.errors import check_choice, check_fraction, check_least, check_pos
 from cmalight.optim.control.arguments import check_lr, checked_constants, of_the_listing, refuse_maximize
 from cmalight.optim.control.budget import Budget, Constant
 from cmalight.optim.control.state import ControlState, names
-from cmalight.optim.host import EpochOptimizer
+from cmalight.optim.host import EpochOptimizer, plain_window
 from cmalight.optim.inner.inner_state import InnerState
 from cmalight.optim.inner.steps import Steps
 from cmalight.rules import tolerant
@@ -164,7 +164,8 @@ class Controlled(EpochOptimizer):
             base.steps_outside = -math.inf  # its steps are in our epochs
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"defaults": self.defaults, "base": self.base, "budget": self.budget.lasting()}
+        kept = {"defaults": self.defaults, "base": self.base, "budget": self.budget.lasting()}
+        return {**kept, "window": plain_window(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """From a copy or a pickle, which bring a base, or from load_state_dict, which brings the base's state."""
@@ -176,6 +177,7 @@ class Controlled(EpochOptimizer):
         defaults = state.get("defaults", self.__dict__.get("defaults", {}))
         Optimizer.__setstate__(self, {"defaults": defaults, "state": base.state, "param_groups": base.param_groups})
         self._attach(base)
+        self.open_window = state.get("window")
 
     def report_share(self, share: float | Callable[[], float] | None) -> None:
         """Tell what share of the run is done, where neither epochs nor batches say it, as with a time limit.
@@ -214,6 +216,7 @@ class Controlled(EpochOptimizer):
         if not isinstance(self.base, EpochOptimizer) and (own := [name for name in _SETTINGS if name in param_group]):
             raise ValueError(f"{own[0]} belongs to the optimizer, not to a parameter group: pass it to Controlled")
         self.base.add_param_group(param_group)
+        self.open_window = None
 
     def train(self, mode: bool = True) -> None:
         """For steps outside an epoch of a base that trains at one point and is judged at another (schedule-free ones).
@@ -311,7 +314,9 @@ class _StepsOfBase:
             optimizer.eval()
             return
         if optimizer.epoch_under_way is None and not optimizer.control.step_sizes.are_zero():
-            optimizer.control.forget_values()  # some bases change the weights past their version counters
+            # Some bases change the weights past their version counters.
+            optimizer.control.forget_values()
+            optimizer.open_window = None
         passed_on = [name for name in ("grad_scale", "found_inf") if hasattr(optimizer, name)]  # GradScaler, fused
         for name in passed_on:
             setattr(base, name, getattr(optimizer, name))

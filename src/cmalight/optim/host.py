@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import warnings
 from abc import abstractmethod
@@ -15,6 +16,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 
 from cmalight.errors import check_least
 from cmalight.optim.bracket.epoch import Epoch
+from cmalight.optim.bracket.window import Window
 from cmalight.optim.control import stalls
 from cmalight.optim.control.arguments import check_lr, refuse_maximize
 from cmalight.optim.control.budget import Budget
@@ -29,7 +31,7 @@ _STEPS_OUTSIDE = 20
 
 
 # What wrappers that know torch's methods alone are taught to pass on.
-_PASSED_ON = ("epoch", "restart", "evaluations", "budget", "report_share")
+_PASSED_ON = ("epoch", "restart", "settle", "evaluations", "budget", "report_share")
 
 
 class EpochOptimizer(Optimizer):
@@ -47,6 +49,7 @@ class EpochOptimizer(Optimizer):
         steps: What a step is.
         budget: How long the run is, as far as the rule wants to know.
         epoch_under_way: The bracket that is open.
+        open_window: What the next epoch goes on with, where the last one was too short to be judged.
         steps_outside: How many steps were taken outside any epoch.
     """
 
@@ -54,6 +57,7 @@ class EpochOptimizer(Optimizer):
     steps: Steps
     budget: Budget
     epoch_under_way: Epoch | None
+    open_window: Window | dict[str, Any] | None
     steps_outside: float
     # Settings of the whole optimizer, not of a parameter group.
     _shared: ClassVar[tuple[str, ...]] = ()
@@ -89,6 +93,7 @@ class EpochOptimizer(Optimizer):
         self.control = Control(self)
         self.budget = self.__dict__.get("budget") or Budget()
         self.epoch_under_way = None
+        self.open_window = None
         self.steps_outside = 0
         complete(self.param_groups[0], ControlState)
         complete(self.param_groups[0], memory)
@@ -115,6 +120,17 @@ class EpochOptimizer(Optimizer):
         """What GradScaler asks: whether step() itself unscales and skips, which torch's fused step alone does."""
         return all(group["fused"] for group in self.param_groups)
 
+    def state_dict(self) -> dict[str, Any]:
+        """As in torch; between short epochs that are judged together with where they began, under "window".
+
+        Returns:
+            What `load_state_dict` takes.
+        """
+        content = super().state_dict()
+        if (window := plain_window(self)) is not None:
+            content["window"] = window
+        return content
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As in torch; not inside an epoch.
 
@@ -129,6 +145,7 @@ class EpochOptimizer(Optimizer):
         if any(group.get("maximize") for group in state_dict["param_groups"]):
             refuse_maximize()
         super().load_state_dict(state_dict)
+        self.open_window = copy.deepcopy(state_dict.get("window"))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, as in torch; follow it by `restart(objective)` where it changes the objective.
@@ -152,6 +169,7 @@ class EpochOptimizer(Optimizer):
         super().add_param_group(param_group)
         if "steps" in self.__dict__:
             self.steps = self.make_steps()  # which may look at every parameter once
+            self.open_window = None
 
     @property
     def evaluations(self) -> int:
@@ -199,6 +217,7 @@ class EpochOptimizer(Optimizer):
         if lr is not None:
             check_lr(lr)
         self.steps.to_judged_point()
+        self.open_window = None
         control = self.control
         before, begun_with = control.step_sizes.largest(), control.state.zeta_0
         control.step_sizes.scale_to(float(lr) if lr is not None else begun_with if begun_with != UNKNOWN else before)
@@ -207,6 +226,24 @@ class EpochOptimizer(Optimizer):
         except BaseException:
             control.step_sizes.scale_to(before)
             raise
+
+    def settle(self, objective: Any, *, model: nn.Module | None = None) -> None:
+        """Judge what the last epochs have left open; for a run that ends before its budget does.
+
+        Epochs of few batches are judged several at once, the last ones at the end of the budget. Where nothing is open
+        this does nothing.
+
+        Args:
+            objective: As in `epoch`.
+            model: As in `epoch`.
+
+        Raises:
+            RuntimeError: If it is called inside an epoch.
+        """
+        self.require_no_epoch()
+        if self.open_window is not None:
+            with self.epoch(objective, model=model) as epoch:
+                epoch.cut_short()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As in torch.
@@ -270,6 +307,12 @@ class EpochOptimizer(Optimizer):
         if epoch.is_in_the_way:
             raise RuntimeError("An epoch is under way already: leave its `with` block before you begin another")
         epoch.recover()
+
+
+def plain_window(optimizer: EpochOptimizer) -> dict[str, Any] | None:
+    """The window that the last epoch left open, as tensors and numbers; None where there is none."""
+    window = optimizer.open_window
+    return window.plain(optimizer.control.parameters()) if isinstance(window, Window) else window
 
 
 def require_objective(optimizer: Optimizer, objective: Any) -> None:

@@ -31,6 +31,7 @@ class Outcome(Enum):
     NO_STEP = (5, False, False, "no step was taken: nothing to judge")
     UNCONTROLLED = (5, True, False, "taken as it came, step size decayed")
     # The tolerant rule's (docs/understand/controlled.md).
+    OPEN = (33, True, False, "not judged yet: the next epoch goes on with its window")
     KEPT = (34, True, True, "kept")
     GROWN = ((35, 37), True, True, "kept, and the step size grew")
     STAGNATED = (38, True, True, "kept: no lower loss for some time, step size shrunk")

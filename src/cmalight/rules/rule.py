@@ -219,6 +219,24 @@ class Rule(ABC):
         """
         return None
 
+    def waits(
+        self, known: Known, memory: Any, *, batches: float, of_epoch: float, f_tilde: float, share: float | None
+    ) -> bool:
+        """Whether an epoch that is over is too short to be judged, so that the next one goes on with its window.
+
+        Args:
+            known: What was known before the window.
+            memory: What the rule remembers.
+            batches: K, of the window so far.
+            of_epoch: How many of them were in the epoch.
+            f_tilde: f̃ of the epoch.
+            share: The share of the budget that is done; None where there is none.
+
+        Returns:
+            True where it has to wait.
+        """
+        return False
+
     @property
     def may_cycle(self) -> bool:
         """Whether epochs that change neither φ nor ζ are worth a warning."""

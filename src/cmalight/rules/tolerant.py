@@ -36,9 +36,10 @@ SLACK = 0.05
 PATIENCE, REST, EARLY = 3, 8, 256.0
 # The rise at the start: over so many steps, or this share of the budget where that is shorter.
 RISE_STEPS, RISE_SHARE = 32, 0.05
-# The first windows are this long, in batches, where an epoch has as many; later ones this share of the batches before
-# them.
+# The first windows are this long, in batches; later ones this share of the batches before them. Epochs that are shorter
+# than the first windows are judged together, unless losses are this many times f_0.
 FIRST, PART = 32, 0.125
+FAR = 10.0
 
 
 @dataclass(frozen=True)
@@ -121,8 +122,22 @@ class TolerantRule(Rule):
         longest = self.settings.window
         whole = longest if batches is None else batches
         part = whole if whole <= longest else math.ceil(whole / math.ceil(whole / longest))
-        length = min(part, max(FIRST, round(PART * memory.batches_judged)))
+        length = min(part, self._length(memory))
         return None if length == batches else length
+
+    def _length(self, memory: Remembered) -> int:
+        """Line 33: of a window, were it not for the epochs."""
+        return max(FIRST, round(PART * memory.batches_judged))
+
+    def waits(
+        self, known: Known, memory: Remembered, *, batches: float, of_epoch: float, f_tilde: float, share: float | None
+    ) -> bool:
+        """Line 33: as many short epochs as come nearest to the length of a window, if there are more to come."""
+        if memory.starting or share is None or share >= 1.0 or of_epoch >= FIRST:
+            return False
+        if not f_tilde <= known.f_0 + (FAR - 1.0) * abs(known.f_0):
+            return False
+        return batches + 0.5 * of_epoch < min(self.settings.window, self._length(memory))
 
     def after_outside_change(self, memory: Remembered, *, zeta: float) -> Remembered:
         """What somebody else set is raised no more: it would undo what they want."""

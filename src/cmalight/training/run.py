@@ -182,6 +182,7 @@ class Run:
         if self._checkpoints is not None and len(self.history) and stop.status is not Status.DIVERGED:
             with self.clock.measuring():
                 self._checkpoints.save()
+        settle(self)  # after it was saved, so that it can go on where it was
         return stop
 
     def _choose_engine(self) -> None:
@@ -299,6 +300,13 @@ class Run:
         self.check_limits()
         self.budget.epochs = len(self.history) + number / _batches_per_epoch(self.feed)
         self._display.within_epoch(self.budget.epochs, self.clock.seconds())
+
+
+def settle(run: Run) -> None:
+    """A run that ends before its budget may end in a window."""
+    if isinstance(run.optimizer, EpochOptimizer) and run.optimizer.needs_objective:
+        with run.clock.measuring():
+            run.optimizer.settle(run.objectives.judging, model=run.model)
 
 
 def _batches_per_epoch(feed: Any) -> int:

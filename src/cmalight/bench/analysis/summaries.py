@@ -27,6 +27,7 @@ def control_figures(runs: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.
     """By key: `per_epoch`, full evaluations per epoch, and `acceptance`, the share of epochs whose end was accepted.
 
     That is, on line 7 or on lines 34 to 38; an end that stands for another reason, on line 10 or 15, does not count.
+    Epochs that were judged together with later ones are none of their own here.
     NaN for runs without a control; those of the first evaluation, f(w0), are among the evaluations.
     """
     import pandas
@@ -39,7 +40,8 @@ def control_figures(runs: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.
             "controlled": (outcome.notna() & ~outcome.isin(NO_CONTROL)).astype("float64"),
         }
     )
-    shares = flags.groupby("key")[["accepted", "controlled"]].mean().reindex(runs["key"])
+    judged = flags[outcome != Outcome.OPEN.name.lower()]
+    shares = judged.groupby("key")[["accepted", "controlled"]].mean().reindex(runs["key"])
     controlled = shares["controlled"].to_numpy() > 0
     count, spent = (runs[name].astype("float64").to_numpy() for name in ("epochs", "evaluations"))
     per_epoch = np.divide(spent, count, out=np.full(len(runs), np.nan), where=controlled & (count > 0))

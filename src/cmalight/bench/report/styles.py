@@ -63,6 +63,7 @@ UNKNOWN = "unknown"
 _QUIET = {
     "uncontrolled": "#EEEEEE",
     "no_step": "#FFFFFF",
+    "open": "#E5F5E0",
     "accepted": "#C6DBEF",
     "kept": "#C7E9C0",
     "grown": "#9ECAE1",

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
-from types import TracebackType
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -15,6 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from cmalight.evaluation.counting import batch_size, length_of
 from cmalight.optim.bracket.judge import Judge
+from cmalight.optim.bracket.leaving import Leaving
 from cmalight.optim.bracket.lookout import Lookout
 from cmalight.optim.bracket.window import Window
 from cmalight.optim.control.budget import Budget
@@ -25,6 +24,7 @@ from cmalight.optim.control.stalls import warn_if_stalled
 from cmalight.optim.inner.settling import GradientWeights
 from cmalight.optim.inner.steps import Stepping
 from cmalight.parallel.ranks import ranks_for
+from cmalight.rules.outcome import Outcome
 from cmalight.rules.rule import Rule
 
 
@@ -35,11 +35,14 @@ class Host(Stepping, Protocol):
         control: What is remembered between epochs.
         budget: How long the run is.
         epoch_under_way: The bracket that is open.
+        open_window: What the next epoch goes on with: a window that the last one left open, or what a state_dict has of
+            one.
     """
 
     control: Control
     budget: Budget
     epoch_under_way: Epoch | None
+    open_window: Window | dict[str, Any] | None
 
     def rule(self) -> Rule:
         """By what an epoch is judged."""
@@ -56,35 +59,6 @@ class _State(Enum):
     CLOSED = "is over: begin another with `with optimizer.epoch(objective) as epoch:`"
 
 
-class _Exit:
-    """What `with` holds until its block is left: while it lives, the block is under way."""
-
-    def __init__(self, epoch: Epoch) -> None:
-        self._epoch = epoch
-
-    def __call__(
-        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self._epoch.close(failed=kind is not None)
-
-
-class _ExitOf:
-    """`__exit__` as an object of its own: a block that Ctrl-C left before its exit ran is not taken for open."""
-
-    def __get__(self, epoch: Epoch | None, owner: type) -> Any:
-        if epoch is None:
-            return self
-        leaving = _Exit(epoch)
-        epoch._block = weakref.ref(leaving)  # `with` takes it when its block begins, and holds it to the block's end
-        return leaving
-
-    def __call__(
-        self, epoch: Epoch, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        """As ExitStack calls it."""
-        epoch.close(failed=kind is not None)
-
-
 class Epoch:
     """One epoch under control; made by `optimizer.epoch(objective)` and used in a `with` statement.
 
@@ -96,16 +70,17 @@ class Epoch:
 
     Attributes:
         report: What the epoch came to; None before its end, and where it was abandoned.
+        block: Gives None once its `with` block was left; None before it was entered.
         lookout: When to ask whether the epoch can still succeed; for engines.
         pace: The length of each step to come, and when to judge; for engines.
     """
 
     report: EpochReport | None
-    __exit__ = _ExitOf()
+    __exit__ = Leaving()
 
     def __init__(self, optimizer: Host, objective: Any, model: nn.Module | None, process_group: Any = None) -> None:
         self.report = None
-        self._block: Callable[[], object] | None = None  # gives None once the `with` block was left
+        self.block: Callable[[], object] | None = None
         self._optimizer = optimizer
         self._objective = objective
         self._model = model if model is not None else getattr(objective, "model", None)
@@ -123,7 +98,8 @@ class Epoch:
         optimizer, control = self._optimizer, self._optimizer.control
         optimizer.require_no_epoch()
         rule = optimizer.rule()
-        begun = control.begin(self._objective, self._model, self._ranks, rule)
+        is_open = optimizer.open_window is not None
+        begun = control.begin(self._objective, self._model, self._ranks, rule, is_open=is_open)
         self._begun = begun
         self._judge = Judge(control, rule, self._objective, self._ranks, begun)
         is_active = rule.rejects_early and not begun.negative_loss_seen
@@ -131,14 +107,21 @@ class Epoch:
         # Of several ranks each may have another loader; a step has to be equally long on all.
         guess = length_of(getattr(self._objective, "loader", None)) if self._ranks.alone else None
         self.pace = EpochPace(control, rule, optimizer.budget, begun, self._ranks, guess=guess)
-        self._open_window()
+        self._open_window(optimizer.open_window if control.goes_on else None)
+        optimizer.open_window = None
         self._state = _State.OPEN
         optimizer.epoch_under_way = self  # last, so that an epoch that could not begin is not in the way of another
         return self
 
-    def _open_window(self) -> None:
+    def _open_window(self, found: Window | dict[str, Any] | None = None) -> None:
+        """One that the last epoch left open, or a new one."""
         control, steps = self._optimizer.control, self._optimizer.steps
-        self.window = Window(control.parameters(), self._model, steps, control.evaluator)
+        if isinstance(found, Window):
+            self.window = found
+        else:
+            self.window = Window(control.parameters(), self._model, steps, control.evaluator)
+            if found is not None:
+                self.window.put(found)
         self._judge.open(self.window)
         self.pace.plan()
         steps.to_training_point()
@@ -242,8 +225,8 @@ class Epoch:
     def abandon(self) -> None:
         """Go back to w^k; the rest of the bracket runs no control and `report` stays None.
 
-        In an epoch that was long enough to be judged on the way, w^k is where it was last judged. The steps up to there
-        stand, and count.
+        w^k is where the run was last judged: in an epoch that is long enough to be judged on the way, a point in it,
+        and the steps up to there stand, and count; after epochs that are too short, a point before some of them.
         """
         if self._state is not _State.REJECTED:
             _require_open(self._state, "abandon()")
@@ -256,7 +239,7 @@ class Epoch:
         Returns:
             Whether it was judged.
         """
-        is_judged = self._state is _State.OPEN and self._judge.rule.judges_parts and self.window.counts.total > 0
+        is_judged = self._state is _State.OPEN and self._judge.rule.judges_parts and not self.window.is_empty
         if is_judged:
             self.judge_now()
         self.abandon()
@@ -287,7 +270,7 @@ class Epoch:
                 known, judged, self._steps_judged = control.state, self._steps_judged, 0
                 control.update(steps=known.steps + judged, steps_apart=known.steps_apart + judged)
             control.update(factor=self.pace.factor)
-            control.end(self._model)
+            control.end(self._model, is_open=self._optimizer.open_window is not None)
             self._optimizer.epoch_under_way = None
             self.__dict__.pop("window", None)  # which an interruption may have left unmade
             self._judge.let_go()  # an epoch may live as long as a user's name for it
@@ -299,7 +282,7 @@ class Epoch:
     @property
     def is_in_the_way(self) -> bool:
         """Whether another epoch may not begin, because the block of this one was not left yet."""
-        return self._state is not _State.CLOSED and (self._block is None or self._block() is not None)
+        return self._state is not _State.CLOSED and (self.block is None or self.block() is not None)
 
     def recover(self) -> None:
         """Of a block that was left before its exit ran to its end, as Ctrl-C may do: as if it had been abandoned."""
@@ -312,14 +295,18 @@ class Epoch:
             report = self._judge.conclude_early(self.window, self.lookout.lower_bound)
             self._reports.add(report, self.window.counts.total)
         elif not self._reports or self.window.counts.total:  # else the last batch was the last of a part
-            self._judge_window()
+            self._judge_window(may_wait=not self._reports)
         self.report = self._reports.together()
         reports, control = self._reports, self._optimizer.control
         control.count(moved=reports.moved, steps=self.pace.steps, samples=reports.samples)
 
-    def _judge_window(self) -> None:
+    def _judge_window(self, *, may_wait: bool = False) -> None:
         self._optimizer.steps.to_judged_point()
-        self._reports.add(*self._judge.conclude(self.window, self._weights, share=self.pace.share()))
+        share = self.pace.share()
+        report, samples = self._judge.conclude(self.window, self._weights, share=share, may_wait=may_wait)
+        self._reports.add(report, samples)
+        if report.outcome is Outcome.OPEN:
+            self._optimizer.open_window = self.window
 
     # What the optimizer tells of its steps.
 

@@ -55,6 +55,8 @@ class Judge:
         """From here on this is what is judged."""
         self._window = window
         self._zeta = self._control.state.height
+        if window.earlier.samples:
+            self._sample_before = window.sample_before
 
     _window: Window
 
@@ -63,14 +65,16 @@ class Judge:
         self.__dict__.pop("_window", None)
 
     def conclude(
-        self, window: Window, weights: GradientWeights | None, *, share: float | None
+        self, window: Window, weights: GradientWeights | None, *, share: float | None, may_wait: bool
     ) -> tuple[EpochReport, float]:
         """Decide, go where the decision leads, and write it down; with the report come the samples it is of.
 
-        Whatever fails or is interrupted on the way leaves the weights at w^k, not at a trial point.
+        Whatever fails or is interrupted on the way leaves the weights at w^k, not at a trial point. `may_wait` where
+        the epoch is over, so that the next one may go on with its window.
         """
         try:
-            totals = _totals(window, weights)
+            of_epoch = _totals(window, weights)
+            totals = window.earlier.and_then(of_epoch)
             self._refuse_strange_steps(window, totals)
             inner = InnerCycle(  # line 5
                 zeta=self._zeta,
@@ -79,6 +83,13 @@ class Judge:
                 batches=totals.samples / totals.nominal,
                 share=share,
             )
+            if of_epoch.samples:  # what is reported is the epoch's, not that of all in its window
+                reported = replace(inner, f_tilde=finite_or_unknown(of_epoch.loss / of_epoch.samples))
+            else:
+                reported = inner
+            if may_wait and totals.steps and self._waits(inner, reported.f_tilde, of_epoch):
+                window.leave_open(totals, self._sample_before)
+                return self._control.report_open(reported, self._known.phi), of_epoch.samples
             if totals.steps:
                 memory = self._control.memory(self.rule)
                 decision, memory = self.rule.decide(inner, self._known, memory, self)
@@ -89,7 +100,17 @@ class Judge:
         except BaseException:
             window.go_back()
             raise
-        return self._commit(inner, decision), totals.samples
+        return self._commit(reported, decision), of_epoch.samples
+
+    def _waits(self, inner: InnerCycle, f_tilde: float, of_epoch: Totals) -> bool:
+        return inner.is_finite and self.rule.waits(
+            self._known,
+            self._control.memory(self.rule),
+            batches=inner.batches,
+            of_epoch=of_epoch.samples / of_epoch.nominal,
+            f_tilde=f_tilde,
+            share=inner.share,
+        )
 
     def conclude_early(self, window: Window, lower_bound: float) -> EpochReport:
         """Of an epoch that is lost."""
@@ -101,7 +122,7 @@ class Judge:
     def _refuse_strange_steps(self, window: Window, totals: Totals) -> None:
         if totals.steps:
             return
-        if totals.displacement > 0.0 and not window.steps_taken:
+        if totals.displacement > 0.0 and not window.steps_taken + window.earlier.steps:
             name = self._control.name
             raise RuntimeError(
                 f"The weights moved in this epoch, but not by step() of {name}: call its step(), not that of another "
@@ -186,7 +207,7 @@ class Judge:
 
 
 def _totals(window: Window, weights: GradientWeights | None) -> Totals:
-    """What was collected, on all ranks together."""
+    """What was collected in the epoch, on all ranks together."""
     own = Totals(
         loss=window.losses.value(),
         samples=window.counts.total,
@@ -195,7 +216,7 @@ def _totals(window: Window, weights: GradientWeights | None) -> Totals:
         displacement=window.displacement_norm(),
     )
     totals = own if weights is None else weights.agreed(own)
-    if not totals.samples:
+    if not totals.samples and not window.earlier.samples:
         raise RuntimeError(
             "The epoch saw no batch: call epoch.observe(loss, len(target)) for each batch, "
             "and check that the loader is not empty"

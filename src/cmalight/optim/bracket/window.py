@@ -1,18 +1,45 @@
-"""What is judged at once: w^k, and what the steps since then have collected; an epoch, or a part of a long one."""
+"""What is judged at once: w^k, and what the steps since then have collected; an epoch, a part of one, or several."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor, nn
 
 from cmalight.evaluation.snapshot import Snapshot
 from cmalight.optim.control.evaluator import Evaluator
+from cmalight.optim.control.state import UNKNOWN
 from cmalight.optim.inner.inner_state import InnerState, is_finite
-from cmalight.optim.inner.settling import GradientWeights
+from cmalight.optim.inner.settling import GradientWeights, Totals
 from cmalight.optim.inner.steps import Steps
 from cmalight.optim.inner.tally import BatchCounts, Gathered, LossSum
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What the epochs have collected, on all ranks, that a window went through before the one under way.
+
+    Attributes:
+        loss: Σ count · loss.
+        samples: N.
+        steps: That were taken.
+    """
+
+    loss: float = 0.0
+    samples: float = 0.0
+    steps: float = 0.0
+
+    def and_then(self, of_epoch: Totals) -> Totals:
+        """With those of one epoch more."""
+        return replace(
+            of_epoch,
+            loss=self.loss + of_epoch.loss,
+            samples=self.samples + of_epoch.samples,
+            steps=self.steps + of_epoch.steps,
+        )
 
 
 class Window:
@@ -25,10 +52,12 @@ class Window:
         evaluator: Knows the weight decay's term.
 
     Attributes:
-        losses: What was observed, on the device.
+        losses: What was observed in this epoch, on the device.
         counts: Of the samples behind it.
-        steps_taken: Calls of `step()`.
+        steps_taken: Calls of `step()` in this epoch.
         skipped: On the device: fused steps that GradScaler's found_inf made no steps.
+        earlier: The same of the epochs before it.
+        sample_before: The sample's mean loss at w^k, where an epoch before this one began there.
         displacement: ‖w̃ − w^k‖ where an engine has taken it, infinite where the state is not finite.
     """
 
@@ -38,7 +67,9 @@ class Window:
         self.steps_taken = 0
         self.skipped: Tensor | int = 0
         self.displacement: float | None = None
-        self._total, self._lowest = 0.0, math.inf  # carried over from before an engine began to count anew
+        self.earlier = Earlier()
+        self.sample_before = UNKNOWN
+        self._carried: tuple[float, float] | None = None  # sum and lowest from before an engine began to count anew
         self.snapshot = Snapshot(params, model)
         self._evaluator = evaluator
         self._is_regularised = evaluator.is_regularised()
@@ -63,6 +94,19 @@ class Window:
             self.skipped = self.skipped + (found_inf > 0)
         return self.counts.take()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was observed, in none of its epochs."""
+        return not self.earlier.samples and not self.counts.total
+
+    def leave_open(self, totals: Totals, sample_before: float) -> None:
+        """The epoch is over, and the next one goes on from here."""
+        self.earlier = Earlier(totals.loss, totals.samples, totals.steps)
+        self.sample_before = sample_before
+        self.losses, self.counts = LossSum(), BatchCounts(self.counts.nominal)
+        self.steps_taken, self.skipped = 0, 0
+        self.displacement, self._carried = None, None
+
     def go_back(self) -> None:
         """To w^k, in everything."""
         self.snapshot.move(0.0)
@@ -81,11 +125,32 @@ class Window:
         self, *, total: float, lowest: float, samples: float, nominal: float, steps: int, displacement: float
     ) -> None:
         """What an engine that runs many batches in one call has done by now."""
-        self.losses = Gathered(self._total + total, min(self._lowest, lowest))
+        before, lowest_before = self._carried or (0.0, math.inf)
+        self.losses = Gathered(before + total, min(lowest_before, lowest))
         self.counts.total, self.counts.nominal = samples, nominal
         self.steps_taken = steps
-        self.displacement = displacement if self._total == 0.0 else None
+        began_here = self._carried is None and not self.earlier.steps
+        self.displacement = displacement if began_here else None
 
     def carry(self) -> None:
         """The engine begins to count anew, from other weights, though this window goes on."""
-        self._total, self._lowest = self.losses.value_and_lowest()
+        self._carried = self.losses.value_and_lowest()
+
+    def plain(self, params: Sequence[Tensor]) -> dict[str, Any]:
+        """Of a window that was left open, over these parameters: tensors and numbers, for a state_dict."""
+        return {
+            "start": self.snapshot.plain(params),
+            "remembered": None if self._remembered is None else self._remembered.plain(),
+            "earlier": vars(self.earlier).copy(),
+            "nominal": self.counts.nominal,
+            "sample_before": self.sample_before,
+        }
+
+    def put(self, plain: dict[str, Any]) -> None:
+        """Become the window that `plain` came from, over the same parameters and buffers."""
+        self.snapshot.put(plain["start"])
+        if self._remembered is not None:
+            self._remembered.put(plain["remembered"])
+        self.earlier = Earlier(**plain["earlier"])
+        self.counts = BatchCounts(nominal=plain["nominal"])
+        self.sample_before = plain["sample_before"]

@@ -18,6 +18,7 @@ from cmalight.optim.inner.step_size import SMALLEST, StepSizes
 from cmalight.optim.inner.steps import Stepping, trainable
 from cmalight.parallel.ranks import Ranks
 from cmalight.parallel.shards import local
+from cmalight.rules.outcome import Outcome
 from cmalight.rules.rule import Decision, InnerCycle, Rule
 
 logger = logging.getLogger("cmalight")
@@ -32,12 +33,14 @@ class Control:
     Attributes:
         step_sizes: Of the groups.
         evaluator: Evaluates objectives, with the weight decay's term.
+        goes_on: Whether the epoch under way goes on with the window of the last one.
     """
 
     def __init__(self, optimizer: Stepping) -> None:
         self.step_sizes = StepSizes(optimizer)
         self.evaluator = Evaluator(optimizer, self._count_evaluation)
         self._optimizer = optimizer
+        self.goes_on = False
         self._circumstances: tuple[float, ...] | None = None
         self._join_mark: object = None
 
@@ -74,8 +77,13 @@ class Control:
     def _count_evaluation(self) -> None:
         self.update(evaluations=self.state.evaluations + 1)
 
-    def begin(self, objective: Any, model: nn.Module | None, ranks: Ranks, rule: Rule) -> ControlState:
-        """Everything that may fail comes first, so that an epoch that cannot begin changes nothing."""
+    def begin(
+        self, objective: Any, model: nn.Module | None, ranks: Ranks, rule: Rule, *, is_open: bool
+    ) -> ControlState:
+        """Everything that may fail comes first, so that an epoch that cannot begin changes nothing.
+
+        `is_open`: the last one has left a window open; if nobody has moved the weights since, on no rank, it goes on.
+        """
         for group in self._optimizer.param_groups:
             check_lr(group["lr"], zero_allowed=True)
         if not self.step_sizes.largest() > 0.0:
@@ -89,10 +97,10 @@ class Control:
         self._join_mark = refuse_outer_join(model, self._join_mark)
         state = self.state
         changed = self._circumstances is not None and self._circumstances != self._describe_circumstances(model)
-        rows = ranks.gather(
-            changed, state.steps, self.step_sizes.largest(), state.f_0, state.phi, state.f_current, state.epochs
-        )
-        require_same_state([row[2:] for row in rows])
+        alike = (self.step_sizes.largest(), state.f_0, state.phi, state.f_current, state.epochs)
+        rows = ranks.gather(changed, state.steps, is_open, *alike)
+        require_same_state([row[3:] for row in rows])
+        self.goes_on = all(row[2] and not row[0] for row in rows)
         if state.f_0 == UNKNOWN and objective is not None:
             self.anchor(objective, ranks, rule)
         elif changed or any(row[0] for row in rows):
@@ -175,6 +183,20 @@ class Control:
             evaluations=state.evaluations - state.evaluations_reported,
         )
 
+    def report_open(self, inner: InnerCycle, phi: float) -> EpochReport:
+        """Of an epoch that is not judged: nothing changes."""
+        state, lr = self.state, self.step_sizes.largest()
+        return EpochReport(
+            outcome=Outcome.OPEN,
+            lr=lr,
+            next_lr=lr,
+            alpha=inner.zeta,
+            f_tilde=inner.f_tilde,
+            phi=phi,
+            direction_norm=inner.direction_norm,
+            evaluations=state.evaluations - state.evaluations_reported,
+        )
+
     def count(self, *, moved: bool, steps: int, samples: float) -> None:
         """An epoch that was concluded."""
         state = self.state
@@ -190,12 +212,12 @@ class Control:
         """The weights were changed: what was known of f there is not known any more."""
         self.update(f_current=UNKNOWN, sample_current=UNKNOWN)
 
-    def end(self, model: nn.Module | None) -> None:
-        """After an epoch, however it ended."""
+    def end(self, model: nn.Module | None, *, is_open: bool) -> None:
+        """After an epoch, however it ended; `is_open` where the next one goes on with its window."""
         self.step_sizes.leave(self.state.factor)
         self._join_mark = getattr(model, "_join_config", None)
         state = self.state
-        is_known = min(state.f_current, state.sample_current) != UNKNOWN
+        is_known = is_open or min(state.f_current, state.sample_current) != UNKNOWN
         self._circumstances = self._describe_circumstances(model) if is_known else None
 
     def _describe_circumstances(self, model: nn.Module | None) -> tuple[float, ...]:

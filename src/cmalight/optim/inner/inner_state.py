@@ -45,8 +45,23 @@ class InnerState:
                 del group[name]
             group.update(copy.deepcopy(saved))
 
+    def plain(self) -> dict[str, Any]:
+        """Tensors and numbers, for a state_dict; parameters by their number, as there."""
+        numbers = {p: at for at, p in enumerate(_parameters(self.optimizer))}
+        return {"state": {numbers[p]: own for p, own in self._state.items()}, "groups": self._groups}
+
+    def put(self, plain: dict[str, Any]) -> None:
+        """Remember what `plain` gave."""
+        parameters = _parameters(self.optimizer)
+        self._state = {parameters[at]: own for at, own in plain["state"].items()}
+        self._groups = plain["groups"]
+
     def _own_names(self, group: dict[str, Any]) -> set[str]:
         return group.keys() - self._apart
+
+
+def _parameters(optimizer: Optimizer) -> list[Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def _copied(value: Any) -> Any:

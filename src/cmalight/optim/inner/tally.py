@@ -121,13 +121,13 @@ class BatchCounts:
     was skipped, as GradScaler does, is not taken for gradient accumulation.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, nominal: float | None = None) -> None:
         self.total = 0.0  # N
-        self.nominal = 1.0  # n̄, the size of the first batch
+        self.nominal = 1.0 if nominal is None else nominal  # n̄, the size of the first batch
         self.observations = 0
         self._since_cut = 0.0
         self._before_cut = 0.0
-        self._first = True
+        self._first = nominal is None
 
     @property
     def pending(self) -> float:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from cmalight.optim.host import EpochOptimizer
 from cmalight.training.checkpoints.forms import (
     FLAG,
     TEXT,
@@ -68,6 +69,25 @@ CHECKPOINT = Record(
     }
 )
 
+# Of epochs that are judged together with later ones, in the state of an optimizer under the tolerant rule.
+_WINDOW = Record(
+    {
+        "start": Record(
+            {
+                "weights": ListOf(_TENSOR),
+                "buffers": ListOf(DictOf(str, Maybe(_TENSOR))),
+                "extra": ListOf(anything),
+            }
+        ),
+        "remembered": Maybe(
+            Record({"state": DictOf(int, DictOf(str, anything)), "groups": ListOf(DictOf(str, anything))})
+        ),
+        "earlier": Record({"loss": Number(), "samples": Number(least=0), "steps": Number(least=0)}),
+        "nominal": Number(least=0),
+        "sample_before": _ANY_NUMBER,
+    }
+)
+
 # What schedulers of torch add to a group.
 _OF_SCHEDULERS = ("initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum")
 
@@ -124,7 +144,8 @@ def _require_weights(state: ModelState, model: nn.Module) -> None:
 def _require_optimizer(saved: dict[str, Any], optimizer: Optimizer) -> None:
     """Groups as the optimizer has them, and for each parameter what can belong to it."""
     own = optimizer.state_dict()
-    Record(dict.fromkeys(own, anything))("optimizer", saved)
+    may_have = ["window"] if isinstance(optimizer, EpochOptimizer) and "window" in saved else []
+    Record(dict.fromkeys([*own, *may_have], anything))("optimizer", saved)
     ListOf(DictOf(str, anything))("optimizer.param_groups", saved["param_groups"])
     DictOf(int, DictOf(str, anything))("optimizer.state", saved["state"])
     if len(saved["param_groups"]) != len(own["param_groups"]):
@@ -137,9 +158,26 @@ def _require_optimizer(saved: dict[str, Any], optimizer: Optimizer) -> None:
             raise MisfitError("optimizer.state", number, f"numbers below {len(parameters)}")
         for name, value in state.items():
             _require_state_of(f"optimizer.state[{number}].{name}", name, value, parameters[number])
+    if may_have:
+        _require_window(saved["window"], optimizer)
     kinds = {frozenset(state) for state in saved["state"].values()}
     if len(kinds) > 1 and _is_torchs(optimizer) and all(kind <= _OF_ITS_SHAPE | _SINGLE for kind in kinds):
         raise ValueError("its optimizer does not keep the same of every parameter")
+
+
+def _require_window(saved: object, optimizer: Optimizer) -> None:
+    _WINDOW("optimizer.window", saved)
+    window: Any = saved
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    weights, trained = window["start"]["weights"], [p for p in parameters if p.requires_grad]
+    if [w.shape for w in weights] != [p.shape for p in trained]:
+        raise ValueError("the weights at which its last window began are not those of the model")
+    remembered = window["remembered"] or {"state": {}, "groups": []}
+    for number, state in remembered["state"].items():
+        if not 0 <= number < len(parameters):
+            raise MisfitError("optimizer.window.remembered.state", number, f"numbers below {len(parameters)}")
+        for name, value in state.items():
+            _require_state_of(f"optimizer.window.remembered.state[{number}].{name}", name, value, parameters[number])
 
 
 def _is_torchs(optimizer: Optimizer) -> bool:
