@@ -147,7 +147,7 @@ def test_epochs_that_were_left_open_are_judged_where_training_ends():
     running = trainer(watchdog, Stops(), max_epochs=40)
     running.fit(module, batches())
     assert len(module.rates) == 14
-    assert watchdog.report.outcome is Outcome.OPEN
+    assert watchdog.report.outcome is Outcome.KEPT
     optimizer = running.optimizers[0]
-    assert optimizer.open_window is None
+    assert optimizer.held_window is None
     assert optimizer.control.memory(optimizer.rule()).batches_judged > 12

@@ -141,7 +141,7 @@ def test_settling_judges_what_is_open_and_nothing_else():
     before = optimizer.control.state
     optimizer.settle(objective)
     assert same_state(copied_state(model), weights)
-    assert optimizer.open_window is None
+    assert optimizer.held_window is None
     after = optimizer.control.state
     assert (after.epochs, after.steps) == (before.epochs, before.steps) == (3, 12)
     assert after.height == pytest.approx(before.height / 10)  # line 39
@@ -206,18 +206,44 @@ def test_weights_that_somebody_changes_between_epochs_begin_a_window():
     with torch.no_grad():
         model[0].bias.add_(0.01)
     changed = copied_state(model)
-    harmful_epoch(optimizer, objective, model, batches)
-    optimizer.settle(objective)
+    assert harmful_epoch(optimizer, objective, model, batches).outcome is Outcome.REFUSED
     assert same_state(copied_state(model), changed)
 
 
-def test_a_step_outside_an_epoch_begins_a_window():
+def test_a_step_outside_an_epoch_ends_a_window():
     model, batches, objective = small_problem(25)
     optimizer = controlled(model)
     outcomes(optimizer, objective, model, batches, 3)
     MSE(model(batches[0][0]), batches[0][1]).backward()
     optimizer.step()
-    assert optimizer.open_window is None
+    moved = copied_state(model)
+    with optimizer.epoch(objective) as epoch:
+        assert optimizer.control.memory(optimizer.rule()).batches_judged == 12
+        epoch.abandon()
+    assert same_state(copied_state(model), moved)
+
+
+def swapped(model):
+    """As an average of the weights is put in their place for a validation, and they are put back."""
+    for p in model.parameters():
+        p.data = p.data.clone()
+        with torch.no_grad():
+            p.add_(0.0)
+
+
+def test_weights_that_are_touched_after_every_epoch_are_judged_all_the_same():
+    model, batches, objective = small_problem(25)
+    optimizer = controlled(model)
+    start = objective()
+    for number in range(12):
+        if number in (0, 5, 6):
+            harmful_epoch(optimizer, objective, model, batches)
+        else:
+            run_epoch(optimizer, objective, model, batches, early=True)
+        swapped(model)
+    optimizer.settle(objective)
+    assert objective() < start
+    assert optimizer.control.memory(optimizer.rule()).batches_judged == 48
 
 
 def test_a_restart_and_new_parameters_begin_a_window():
@@ -225,10 +251,10 @@ def test_a_restart_and_new_parameters_begin_a_window():
     optimizer = controlled(model)
     outcomes(optimizer, objective, model, batches, 3)
     optimizer.restart(objective)
-    assert optimizer.open_window is None
+    assert optimizer.held_window is None
     outcomes(optimizer, objective, model, batches, 3)
     optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2, dtype=torch.float64))]})
-    assert optimizer.open_window is None
+    assert optimizer.held_window is None
     assert outcomes(optimizer, objective, model, batches, 8)[-1] is not Outcome.DIVERGED
 
 
@@ -237,10 +263,64 @@ def test_an_epoch_that_is_abandoned_takes_those_of_its_window_with_it():
     optimizer = controlled(model)
     weights = copied_state(model)
     outcomes(optimizer, objective, model, batches, 3)
+    moved = copied_state(model)
     with optimizer.epoch(objective) as epoch:
         epoch.abandon()
+    assert same_state(copied_state(model), moved)  # nothing had begun yet
+    with optimizer.epoch(objective) as epoch:
+        epoch.observe(0.5, 25)
+        epoch.abandon()
     assert same_state(copied_state(model), weights)
-    assert outcomes(optimizer, objective, model, batches, 8)[-1] is not Outcome.OPEN
+    assert Outcome.KEPT in outcomes(optimizer, objective, model, batches, 9)
+
+
+def test_an_epoch_without_batches_is_refused_and_takes_nothing_with_it():
+    model, batches, objective = small_problem(25)
+    optimizer = controlled(model)
+    outcomes(optimizer, objective, model, batches, 3)
+    moved = copied_state(model)
+    with pytest.raises(RuntimeError, match="saw no batch"), optimizer.epoch(objective):
+        pass
+    assert same_state(copied_state(model), moved)
+    outcomes(optimizer, objective, model, batches, 5)
+    assert optimizer.control.memory(optimizer.rule()).batches_judged == 32
+
+
+@pytest.mark.parametrize("left_out", [0, 1, 3])
+def test_the_last_epoch_of_the_budget_is_judged_however_short_it_was(left_out):
+    """Steps that GradScaler skips, a break, or a rest of accumulated gradients."""
+    model, batches, objective = small_problem(25)
+    optimizer = controlled(model, max_epochs=6)
+    outcomes(optimizer, objective, model, batches, 5)
+    assert run_epoch(optimizer, objective, model, batches[left_out:]).outcome is not Outcome.OPEN
+    optimizer = controlled(model, max_epochs=None, max_batches=24)
+    outcomes(optimizer, objective, model, batches, 5)
+    late = run_epoch(optimizer, objective, model, batches[min(left_out, 1) :])
+    assert late.outcome is not Outcome.OPEN
+
+
+def test_what_somebody_sets_in_a_group_between_epochs_stays_when_they_are_undone():
+    model, batches, objective = small_problem(25)
+    optimizer = controlled(model)
+    outcomes(optimizer, objective, model, batches, 3)
+    optimizer.param_groups[0]["betas"] = (0.8, 0.99)
+    optimizer.param_groups[0]["initial_lr"] = 0.1  # as schedulers do
+    harmful_epoch(optimizer, objective, model, batches)
+    assert optimizer.settle(objective).outcome is Outcome.REFUSED
+    assert optimizer.param_groups[0]["betas"] == (0.8, 0.99)
+    assert optimizer.param_groups[0]["initial_lr"] == 0.1
+
+
+def test_a_window_of_another_model_is_refused_once():
+    model, batches, objective = small_problem(25)
+    optimizer = controlled(model)
+    outcomes(optimizer, objective, model, batches, 3)
+    state = copy.deepcopy(optimizer.state_dict())
+    state["window"]["start"]["buffers"].append({"unknown": torch.zeros(1)})
+    optimizer.load_state_dict(state)
+    with pytest.raises(ValueError, match="does not fit this model"):
+        run_epoch(optimizer, objective, model, batches)
+    assert outcomes(optimizer, objective, model, batches, 1) == [Outcome.OPEN]
 
 
 def test_an_epoch_that_is_cut_short_is_judged_with_those_of_its_window():
@@ -260,7 +340,7 @@ def test_an_error_inside_an_epoch_closes_the_window():
     outcomes(optimizer, objective, model, batches, 3)
     with pytest.raises(ZeroDivisionError), optimizer.epoch(objective):
         raise ZeroDivisionError
-    assert optimizer.open_window is None
+    assert optimizer.held_window is None
     assert outcomes(optimizer, objective, model, batches, 8)[-1] is not Outcome.OPEN
 
 
@@ -283,5 +363,5 @@ def test_nothing_is_held_between_epochs_that_are_judged():
     model, batches, objective = small_problem(size=2)  # 50 batches
     optimizer = controlled(model)
     outcomes(optimizer, objective, model, batches, 3)
-    assert optimizer.open_window is None
+    assert optimizer.held_window is None
     assert "window" not in optimizer.state_dict()

@@ -297,6 +297,37 @@ def test_ranks_are_controlled_as_one_process_inside_epochs_and_within_a_budget(t
     assert_equal_runs((*first, None), (alone, states(model), None))
 
 
+def _settled(rank, held):
+    """Three epochs that are left open, then judged; `held` names the ranks whose window is still there."""
+    batches = _even(global_batches(), rank)
+    model = DDP(network())
+    optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=7e-3), max_epochs=40)
+    objective = Objective(model, MSE, batches)
+    outcomes = [run_epoch(optimizer, objective, model, batches).outcome for _ in range(3)]
+    if rank not in held:
+        optimizer.held_window = None
+    report = optimizer.settle(objective)
+    judged = optimizer.control.memory(optimizer.rule()).batches_judged
+    return outcomes, report, judged, states(model)
+
+
+@pytest.mark.parametrize("held", [(0, 1), (0,), ()])
+def test_short_epochs_are_settled_on_all_ranks_or_on_none(tmp_path, held):
+    first, second = on_ranks(_settled, tmp_path, held)
+    assert first[:3] == second[:3]
+    assert same_state(first[3], second[3])
+    assert first[0] == [Outcome.OPEN] * 3
+    model, batches = network(), global_batches()
+    optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=7e-3), max_epochs=40)
+    objective = Objective(model, MSE, batches)
+    for _ in range(3):
+        run_epoch(optimizer, objective, model, batches)
+    report = optimizer.settle(objective)
+    memory = optimizer.control.memory(optimizer.rule())
+    assert first[2] == (memory.batches_judged if held == (0, 1) else 0.0)
+    assert (first[1] and first[1].outcome) == (report.outcome if held == (0, 1) else None)
+
+
 def _with_clocks_that_disagree(rank):
     batches = rank_part(global_batches(), rank, 2)
     asked = itertools.count()

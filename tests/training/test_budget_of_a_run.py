@@ -126,7 +126,7 @@ def test_a_run_that_ends_between_short_epochs_is_judged(engine, starts):
     network = model()
     result = fit(network, MSE, data(60), engine=engine, starts=starts, **options)
     assert [record.outcome for record in result.history] == ["open", "open"]
-    assert result.optimizer.open_window is None
+    assert result.optimizer.held_window is None
     assert judged(result.optimizer) == 12
     if starts == 1:
         again = model()
@@ -144,7 +144,7 @@ def test_what_a_time_limit_cuts_short_is_judged_and_not_lost(monkeypatch, second
     _, optimizer, rates, result = trained(None, time_limit=seconds, network=slow)
     assert result.status is Status.TIME_LIMIT
     assert judged(optimizer) == len(rates) > 0
-    assert optimizer.open_window is None
+    assert optimizer.held_window is None
 
 
 @pytest.mark.parametrize("harm", ["weights", "state", "steps"])
@@ -162,3 +162,55 @@ def test_a_window_in_a_checkpoint_has_to_fit(tmp_path, harm):
     checkpoint.save(content, file)
     with pytest.raises(CheckpointError, match="window"):
         trained(40, checkpoint=file)
+
+
+class Hooks:
+    """Brings a hook that no compiled epoch would run."""
+
+    def __init__(self, network) -> None:
+        self.network = network
+
+    def on_epoch_end(self, record) -> None:
+        if record.epoch == 2:
+            self.network[0].register_forward_hook(lambda *_: None)
+
+
+@needs_compiler
+def test_epochs_that_are_open_when_compiling_is_given_up_stay():
+    ends = []
+    for engine in ("eager", "auto"):
+        network = model()
+        options = {"max_epochs": 7, "batch_size": 10, "progress": False, "callbacks": [Hooks(network)]}
+        result = fit(network, MSE, data(60), engine=engine, **options)
+        assert result.engine == "eager"
+        ends.append((network.state_dict(), [record.outcome for record in result.history]))
+    torch.testing.assert_close(ends[0][0], ends[1][0])
+    assert ends[0][1] == ends[1][1]
+    assert ends[0][1][2] == "open"
+
+
+def test_a_checkpoint_with_nothing_left_to_train_is_settled_too(tmp_path):
+    """What was open when the run ended is judged whenever it is loaded."""
+    file, pair = tmp_path / "run.pt", data(60)
+
+    class Ruins:
+        def __init__(self, network) -> None:
+            self.network = network
+
+        def on_epoch_end(self, record) -> None:
+            with torch.no_grad():
+                for p in self.network.parameters():
+                    p.add_(100.0)
+
+    ends = []
+    for _ in range(2):
+        network = model()
+        start = MSE(network(pair[0]), pair[1]).item()
+        options = {"target_loss": 1e9, "checkpoint": file, "callbacks": [Ruins(network)]}
+        _, optimizer, _, result = trained(40, network=network, **options)
+        assert (result.status, result.epochs) == (Status.TARGET_LOSS, 1)
+        assert "ended too high" in result.reason
+        assert optimizer.held_window is None
+        assert MSE(network(pair[0]), pair[1]).item() <= start
+        ends.append(copied_state(network))
+    assert same_state(*ends)

@@ -48,8 +48,8 @@ class ModuleState:
         """What `plain` gave, of a model of the same build."""
         pairs = zip(self._buffers, plain["buffers"], strict=True)
         self._buffers = [
-            (module, {name: (module._buffers[name], _clone(value)) for name, value in saved.items()})
-            for (module, _), saved in pairs
+            (module, {name: (None if value is None else module._buffers[name], _clone(value)) for name, value in own})
+            for (module, _), own in ((one, saved.items()) for one, saved in pairs)
         ]
         self._extra = [(module, state) for (module, _), state in zip(self._extra, plain["extra"], strict=True)]
 
@@ -116,15 +116,17 @@ class Snapshot:
         torch._foreach_add_(weights, self._start.weights)
 
     def plain(self, params: Sequence[Tensor]) -> dict[str, Any]:
-        """w^k of these parameters: tensors and numbers, for a state_dict."""
+        """w^k of these parameters, None of one that was frozen: tensors and numbers, for a state_dict."""
         covered = dict(zip(map(id, self._params), self._start.weights, strict=True))
-        weights = [covered[id(p)] if id(p) in covered else local(p).detach().clone() for p in params]
-        return {"weights": weights, **self._start.state.plain()}
+        return {"weights": [covered.get(id(p)) for p in params], **self._start.state.plain()}
 
-    def put(self, plain: dict[str, Any]) -> None:
-        """Remember what `plain` gave as w^k."""
-        for weight, saved in zip(self._start.weights, plain["weights"], strict=True):
-            weight.copy_(saved)
+    def put(self, plain: dict[str, Any], params: Sequence[Tensor]) -> None:
+        """Remember as w^k what `plain` gave of these parameters."""
+        pairs = [(p, w) for p, w in zip(params, plain["weights"], strict=True) if w is not None]
+        self._params = [p for p, _ in pairs]
+        self._covered = set(map(id, self._params))
+        self._frozen = None
+        self._start.weights[:] = [w.to(local(p), copy=True).view_as(local(p)) for p, w in pairs]
         self._start.state.put(plain)
 
     def _copy(self) -> _Point:

@@ -198,8 +198,8 @@ class WatchdogCallback(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """A run that was stopped before its budget may have left a window open."""
-        if self._optimizer is not None and self._optimizer.open_window is not None:
-            self._optimizer.settle(self._objective, model=pl_module)
+        if self._optimizer is not None and self._objective is not None:
+            self.report = self._optimizer.settle(self._objective, model=pl_module) or self.report
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Go back to where the epoch began."""

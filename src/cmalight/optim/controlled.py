@@ -177,7 +177,7 @@ class Controlled(EpochOptimizer):
         defaults = state.get("defaults", self.__dict__.get("defaults", {}))
         Optimizer.__setstate__(self, {"defaults": defaults, "state": base.state, "param_groups": base.param_groups})
         self._attach(base)
-        self.open_window = state.get("window")
+        self.held_window = state.get("window")
 
     def report_share(self, share: float | Callable[[], float] | None) -> None:
         """Tell what share of the run is done, where neither epochs nor batches say it, as with a time limit.
@@ -216,7 +216,7 @@ class Controlled(EpochOptimizer):
         if not isinstance(self.base, EpochOptimizer) and (own := [name for name in _SETTINGS if name in param_group]):
             raise ValueError(f"{own[0]} belongs to the optimizer, not to a parameter group: pass it to Controlled")
         self.base.add_param_group(param_group)
-        self.open_window = None
+        self.held_window = None
 
     def train(self, mode: bool = True) -> None:
         """For steps outside an epoch of a base that trains at one point and is judged at another (schedule-free ones).
@@ -314,9 +314,7 @@ class _StepsOfBase:
             optimizer.eval()
             return
         if optimizer.epoch_under_way is None and not optimizer.control.step_sizes.are_zero():
-            # Some bases change the weights past their version counters.
-            optimizer.control.forget_values()
-            optimizer.open_window = None
+            optimizer.control.was_moved()  # some bases change the weights past their version counters
         passed_on = [name for name in ("grad_scale", "found_inf") if hasattr(optimizer, name)]  # GradScaler, fused
         for name in passed_on:
             setattr(base, name, getattr(optimizer, name))

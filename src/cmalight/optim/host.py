@@ -21,6 +21,7 @@ from cmalight.optim.control import stalls
 from cmalight.optim.control.arguments import check_lr, refuse_maximize
 from cmalight.optim.control.budget import Budget
 from cmalight.optim.control.control import Control
+from cmalight.optim.control.report import EpochReport
 from cmalight.optim.control.state import UNKNOWN, ControlState, complete, require_free_names
 from cmalight.optim.inner.steps import GradientSteps, Steps
 from cmalight.parallel.ranks import ranks_for
@@ -49,7 +50,7 @@ class EpochOptimizer(Optimizer):
         steps: What a step is.
         budget: How long the run is, as far as the rule wants to know.
         epoch_under_way: The bracket that is open.
-        open_window: What the next epoch goes on with, where the last one was too short to be judged.
+        held_window: What the next epoch goes on with, where the last one was too short to be judged.
         steps_outside: How many steps were taken outside any epoch.
     """
 
@@ -57,7 +58,7 @@ class EpochOptimizer(Optimizer):
     steps: Steps
     budget: Budget
     epoch_under_way: Epoch | None
-    open_window: Window | dict[str, Any] | None
+    held_window: Window | dict[str, Any] | None
     steps_outside: float
     # Settings of the whole optimizer, not of a parameter group.
     _shared: ClassVar[tuple[str, ...]] = ()
@@ -93,7 +94,7 @@ class EpochOptimizer(Optimizer):
         self.control = Control(self)
         self.budget = self.__dict__.get("budget") or Budget()
         self.epoch_under_way = None
-        self.open_window = None
+        self.held_window = None
         self.steps_outside = 0
         complete(self.param_groups[0], ControlState)
         complete(self.param_groups[0], memory)
@@ -145,7 +146,7 @@ class EpochOptimizer(Optimizer):
         if any(group.get("maximize") for group in state_dict["param_groups"]):
             refuse_maximize()
         super().load_state_dict(state_dict)
-        self.open_window = copy.deepcopy(state_dict.get("window"))
+        self.held_window = copy.deepcopy(state_dict.get("window"))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, as in torch; follow it by `restart(objective)` where it changes the objective.
@@ -169,7 +170,6 @@ class EpochOptimizer(Optimizer):
         super().add_param_group(param_group)
         if "steps" in self.__dict__:
             self.steps = self.make_steps()  # which may look at every parameter once
-            self.open_window = None
 
     @property
     def evaluations(self) -> int:
@@ -217,7 +217,7 @@ class EpochOptimizer(Optimizer):
         if lr is not None:
             check_lr(lr)
         self.steps.to_judged_point()
-        self.open_window = None
+        self.held_window = None
         control = self.control
         before, begun_with = control.step_sizes.largest(), control.state.zeta_0
         control.step_sizes.scale_to(float(lr) if lr is not None else begun_with if begun_with != UNKNOWN else before)
@@ -227,23 +227,28 @@ class EpochOptimizer(Optimizer):
             control.step_sizes.scale_to(before)
             raise
 
-    def settle(self, objective: Any, *, model: nn.Module | None = None) -> None:
+    def settle(self, objective: Any, *, model: nn.Module | None = None) -> EpochReport | None:
         """Judge what the last epochs have left open; for a run that ends before its budget does.
 
-        Epochs of few batches are judged several at once, the last ones at the end of the budget. Where nothing is open
-        this does nothing.
+        Epochs of few batches are judged several at once, the last ones at the end of the budget. Of several ranks all
+        have to call it.
 
         Args:
             objective: As in `epoch`.
             model: As in `epoch`.
 
+        Returns:
+            What they came to; None where nothing was open.
+
         Raises:
             RuntimeError: If it is called inside an epoch.
         """
         self.require_no_epoch()
-        if self.open_window is not None:
-            with self.epoch(objective, model=model) as epoch:
-                epoch.cut_short()
+        is_alone = ranks_for(objective, model if model is not None else getattr(objective, "model", None), None).alone
+        if (self.held_window is None and is_alone) or not self.rule().judges_parts or self.control.state.f_0 == UNKNOWN:
+            return None
+        with self.epoch(objective, model=model) as epoch:
+            return epoch.cut_short()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As in torch.
@@ -311,8 +316,10 @@ class EpochOptimizer(Optimizer):
 
 def plain_window(optimizer: EpochOptimizer) -> dict[str, Any] | None:
     """The window that the last epoch left open, as tensors and numbers; None where there is none."""
-    window = optimizer.open_window
-    return window.plain(optimizer.control.parameters()) if isinstance(window, Window) else window
+    window = optimizer.held_window
+    if not isinstance(window, Window):
+        return window
+    return window.plain([p for group in optimizer.param_groups for p in group["params"]])
 
 
 def require_objective(optimizer: Optimizer, objective: Any) -> None:

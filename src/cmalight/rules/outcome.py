@@ -12,7 +12,7 @@ class Outcome(Enum):
         line: The line of the listing, the first where there are several.
         last: The last of them.
         text: What happened, in words.
-        keeps: Whether the epoch's point, or one that a search found on its line, was kept.
+        keeps: Whether the epoch's point, or one that a search found on its line, was kept; so far, of OPEN.
         accepts: Whether the rule was content with the epoch's own end; the report's acceptance rate counts these.
     """
 

@@ -30,7 +30,7 @@ from cmalight.training.epochs.loop import (
 from cmalight.training.epochs.own_randomness import own_randomness
 from cmalight.training.records.history import History
 from cmalight.training.records.stopping import Status, Stop, StopTraining
-from cmalight.training.run import Run, settle
+from cmalight.training.run import Run, settled
 from cmalight.training.settings import FitSettings
 
 _T = TypeVar("_T")
@@ -250,9 +250,8 @@ class ManyStarts:
     def _conclude(self) -> None:
         for started in self._starts:
             run = started.run
-            settle(run)
+            stop = settled(run, started.stop or Stop(Status.INTERRUPTED, "an error"))
             loss = run.true_train_loss()
-            stop = started.stop or Stop(Status.INTERRUPTED, "an error")
             weights = {name: tensor.clone() for name, tensor in ModelState.of(run.model).tensors().items()}
             self.starts.append(
                 Start(stop.status, stop.reason, run.history, run.evaluations, run.best.epoch, loss, weights)

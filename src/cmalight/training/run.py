@@ -164,7 +164,7 @@ class Run:
         if stop is None:
             self._choose_engine()
         elif self.resumed_at:
-            return Stop(stop.status, f"nothing left to train: {stop.reason}")
+            return settled(self, Stop(stop.status, f"nothing left to train: {stop.reason}"))
         while stop is None:
             if self._checkpoints is not None and isinstance(self.optimizer, EpochOptimizer):
                 self._checkpoints.remember_boundary()
@@ -182,8 +182,7 @@ class Run:
         if self._checkpoints is not None and len(self.history) and stop.status is not Status.DIVERGED:
             with self.clock.measuring():
                 self._checkpoints.save()
-        settle(self)  # after it was saved, so that it can go on where it was
-        return stop
+        return settled(self, stop)  # after it was saved, so that it can go on where it was
 
     def _choose_engine(self) -> None:
         rules = self.settings.rules
@@ -302,11 +301,15 @@ class Run:
         self._display.within_epoch(self.budget.epochs, self.clock.seconds())
 
 
-def settle(run: Run) -> None:
-    """A run that ends before its budget may end in a window."""
-    if isinstance(run.optimizer, EpochOptimizer) and run.optimizer.needs_objective:
-        with run.clock.measuring():
-            run.optimizer.settle(run.objectives.judging, model=run.model)
+def settled(run: Run, stop: Stop) -> Stop:
+    """The end of a run that may have ended in a window, before its budget did."""
+    if not isinstance(run.optimizer, EpochOptimizer) or not run.optimizer.needs_objective:
+        return stop
+    with run.clock.measuring():
+        report = run.optimizer.settle(run.objectives.judging, model=run.model)
+    if report is None or report.outcome.keeps:
+        return stop
+    return Stop(stop.status, f"{stop.reason}; the last epochs, which were not judged yet, ended too high: undone")
 
 
 def _batches_per_epoch(feed: Any) -> int:

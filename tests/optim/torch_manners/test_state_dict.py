@@ -170,7 +170,7 @@ def test_a_deepcopy_has_all_public_attributes(optimizer_class: Any) -> None:
     optimizer = optimizer_class(model.parameters())
     train(optimizer, model, range(1))
     of_torch = {"defaults", "state", "param_groups"}
-    ours = {"control", "steps", "budget", "epoch_under_way", "open_window", "steps_outside"}
+    ours = {"control", "steps", "budget", "epoch_under_way", "held_window", "steps_outside"}
     assert public(copy.deepcopy(optimizer)) == public(optimizer) == of_torch | ours
 
 

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from cmalight.evaluation.counting import batch_size, length_of
-from cmalight.optim.bracket.judge import Judge
+from cmalight.optim.bracket.judge import Judge, refuse_empty_epoch
 from cmalight.optim.bracket.leaving import Leaving
 from cmalight.optim.bracket.lookout import Lookout
 from cmalight.optim.bracket.window import Window
 from cmalight.optim.control.budget import Budget
-from cmalight.optim.control.control import Control
+from cmalight.optim.control.control import Control, Held
 from cmalight.optim.control.pace import EpochPace
 from cmalight.optim.control.report import EpochReport, Reports
 from cmalight.optim.control.stalls import warn_if_stalled
@@ -35,14 +35,14 @@ class Host(Stepping, Protocol):
         control: What is remembered between epochs.
         budget: How long the run is.
         epoch_under_way: The bracket that is open.
-        open_window: What the next epoch goes on with: a window that the last one left open, or what a state_dict has of
+        held_window: What the next epoch goes on with: a window that the last one left open, or what a state_dict has of
             one.
     """
 
     control: Control
     budget: Budget
     epoch_under_way: Epoch | None
-    open_window: Window | dict[str, Any] | None
+    held_window: Window | dict[str, Any] | None
 
     def rule(self) -> Rule:
         """By what an epoch is judged."""
@@ -98,8 +98,8 @@ class Epoch:
         optimizer, control = self._optimizer, self._optimizer.control
         optimizer.require_no_epoch()
         rule = optimizer.rule()
-        is_open = optimizer.open_window is not None
-        begun = control.begin(self._objective, self._model, self._ranks, rule, is_open=is_open)
+        holds = optimizer.held_window is not None
+        begun, held = control.begin(self._objective, self._model, self._ranks, rule, holds=holds)
         self._begun = begun
         self._judge = Judge(control, rule, self._objective, self._ranks, begun)
         is_active = rule.rejects_early and not begun.negative_loss_seen
@@ -107,10 +107,12 @@ class Epoch:
         # Of several ranks each may have another loader; a step has to be equally long on all.
         guess = length_of(getattr(self._objective, "loader", None)) if self._ranks.alone else None
         self.pace = EpochPace(control, rule, optimizer.budget, begun, self._ranks, guess=guess)
-        self._open_window(optimizer.open_window if control.goes_on else None)
-        optimizer.open_window = None
+        found, optimizer.held_window = optimizer.held_window, None
+        self._open_window(None if held is Held.DROPPED else found)
         self._state = _State.OPEN
         optimizer.epoch_under_way = self  # last, so that an epoch that could not begin is not in the way of another
+        if held is Held.MOVED:
+            self.judge_now()
         return self
 
     def _open_window(self, found: Window | dict[str, Any] | None = None) -> None:
@@ -118,10 +120,11 @@ class Epoch:
         control, steps = self._optimizer.control, self._optimizer.steps
         if isinstance(found, Window):
             self.window = found
+            found.go_on()
         else:
             self.window = Window(control.parameters(), self._model, steps, control.evaluator)
             if found is not None:
-                self.window.put(found)
+                _put(self.window, found, self._optimizer)
         self._judge.open(self.window)
         self.pace.plan()
         steps.to_training_point()
@@ -226,24 +229,27 @@ class Epoch:
         """Go back to w^k; the rest of the bracket runs no control and `report` stays None.
 
         w^k is where the run was last judged: in an epoch that is long enough to be judged on the way, a point in it,
-        and the steps up to there stand, and count; after epochs that are too short, a point before some of them.
+        and the steps up to there stand, and count; after epochs that are too short, a point before some of them, unless
+        nothing was observed in this one.
         """
         if self._state is not _State.REJECTED:
             _require_open(self._state, "abandon()")
-        self.window.go_back()
         self._state = _State.ABANDONED
+        if self.window.earlier.samples and not self.window.counts.total and not self._reports:
+            self._optimizer.held_window = self.window  # as if it had not begun
+        else:
+            self.window.go_back()
 
-    def cut_short(self) -> bool:
+    def cut_short(self) -> EpochReport | None:
         """The run ends inside this epoch: what was done is judged where the rule can judge a part, else abandoned.
 
         Returns:
-            Whether it was judged.
+            What the last part that was judged came to; None where there is none.
         """
-        is_judged = self._state is _State.OPEN and self._judge.rule.judges_parts and not self.window.is_empty
-        if is_judged:
+        if self._state is _State.OPEN and self._judge.rule.judges_parts and not self.window.is_empty:
             self.judge_now()
         self.abandon()
-        return is_judged
+        return self._reports.last
 
     def close(self, *, failed: bool) -> None:
         """What leaving the `with` block does: without an error the rule decides.
@@ -270,7 +276,7 @@ class Epoch:
                 known, judged, self._steps_judged = control.state, self._steps_judged, 0
                 control.update(steps=known.steps + judged, steps_apart=known.steps_apart + judged)
             control.update(factor=self.pace.factor)
-            control.end(self._model, is_open=self._optimizer.open_window is not None)
+            control.end(self._model, holds=self._optimizer.held_window is not None)
             self._optimizer.epoch_under_way = None
             self.__dict__.pop("window", None)  # which an interruption may have left unmade
             self._judge.let_go()  # an epoch may live as long as a user's name for it
@@ -295,18 +301,22 @@ class Epoch:
             report = self._judge.conclude_early(self.window, self.lookout.lower_bound)
             self._reports.add(report, self.window.counts.total)
         elif not self._reports or self.window.counts.total:  # else the last batch was the last of a part
-            self._judge_window(may_wait=not self._reports)
+            if self.window.earlier.samples and not self.window.counts.total:
+                self._optimizer.held_window = self.window  # an epoch without batches is refused, those before it stay
+                refuse_empty_epoch()
+            self._judge_window(is_over=True)
         self.report = self._reports.together()
         reports, control = self._reports, self._optimizer.control
         control.count(moved=reports.moved, steps=self.pace.steps, samples=reports.samples)
 
-    def _judge_window(self, *, may_wait: bool = False) -> None:
+    def _judge_window(self, *, is_over: bool = False) -> None:
         self._optimizer.steps.to_judged_point()
-        share = self.pace.share()
+        share = self.pace.share_at_the_end() if is_over else self.pace.share()
+        may_wait = is_over and not self._reports
         report, samples = self._judge.conclude(self.window, self._weights, share=share, may_wait=may_wait)
         self._reports.add(report, samples)
         if report.outcome is Outcome.OPEN:
-            self._optimizer.open_window = self.window
+            self._optimizer.held_window = self.window
 
     # What the optimizer tells of its steps.
 
@@ -364,6 +374,16 @@ class Epoch:
     def is_open(self) -> bool:
         """Whether steps are taken."""
         return self._state is _State.OPEN
+
+
+def _put(window: Window, saved: dict[str, Any], optimizer: Host) -> None:
+    try:
+        window.put(saved, [p for group in optimizer.param_groups for p in group["params"]])
+    except (KeyError, ValueError, RuntimeError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"The state that was loaded has a window of epochs that does not fit this model: {error!r}. It was "
+            "dropped; the next epoch begins another."
+        ) from error
 
 
 def _require_open(state: _State, call: str) -> None:

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from cmalight.optim.bracket.window import Window
 from cmalight.optim.control.control import Control
@@ -87,7 +87,7 @@ class Judge:
                 reported = replace(inner, f_tilde=finite_or_unknown(of_epoch.loss / of_epoch.samples))
             else:
                 reported = inner
-            if may_wait and totals.steps and self._waits(inner, reported.f_tilde, of_epoch):
+            if may_wait and self.rule.judges_parts and self._waits(inner, reported.f_tilde, of_epoch, totals):
                 window.leave_open(totals, self._sample_before)
                 return self._control.report_open(reported, self._known.phi), of_epoch.samples
             if totals.steps:
@@ -102,15 +102,21 @@ class Judge:
             raise
         return self._commit(reported, decision), of_epoch.samples
 
-    def _waits(self, inner: InnerCycle, f_tilde: float, of_epoch: Totals) -> bool:
-        return inner.is_finite and self.rule.waits(
-            self._known,
-            self._control.memory(self.rule),
-            batches=inner.batches,
-            of_epoch=of_epoch.samples / of_epoch.nominal,
-            f_tilde=f_tilde,
-            share=inner.share,
+    def _waits(self, inner: InnerCycle, f_tilde: float, of_epoch: Totals, totals: Totals) -> bool:
+        """Only if all ranks would: each may know another share of the budget."""
+        waits = (
+            totals.steps > 0
+            and inner.is_finite
+            and self.rule.waits(
+                self._known,
+                self._control.memory(self.rule),
+                batches=inner.batches,
+                of_epoch=of_epoch.samples / totals.nominal,
+                f_tilde=f_tilde,
+                share=inner.share,
+            )
         )
+        return all(row[0] for row in self._ranks.gather(waits))
 
     def conclude_early(self, window: Window, lower_bound: float) -> EpochReport:
         """Of an epoch that is lost."""
@@ -122,7 +128,7 @@ class Judge:
     def _refuse_strange_steps(self, window: Window, totals: Totals) -> None:
         if totals.steps:
             return
-        if totals.displacement > 0.0 and not window.steps_taken + window.earlier.steps:
+        if totals.displacement > 0.0 and not window.steps_taken:
             name = self._control.name
             raise RuntimeError(
                 f"The weights moved in this epoch, but not by step() of {name}: call its step(), not that of another "
@@ -217,8 +223,13 @@ def _totals(window: Window, weights: GradientWeights | None) -> Totals:
     )
     totals = own if weights is None else weights.agreed(own)
     if not totals.samples and not window.earlier.samples:
-        raise RuntimeError(
-            "The epoch saw no batch: call epoch.observe(loss, len(target)) for each batch, "
-            "and check that the loader is not empty"
-        )
+        refuse_empty_epoch()
     return totals
+
+
+def refuse_empty_epoch() -> NoReturn:
+    """Somebody has forgotten something."""
+    raise RuntimeError(
+        "The epoch saw no batch: call epoch.observe(loss, len(target)) for each batch, "
+        "and check that the loader is not empty"
+    )

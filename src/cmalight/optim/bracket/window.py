@@ -26,11 +26,13 @@ class Earlier:
         loss: Σ count · loss.
         samples: N.
         steps: That were taken.
+        nominal: n̄.
     """
 
     loss: float = 0.0
     samples: float = 0.0
     steps: float = 0.0
+    nominal: float = 1.0
 
     def and_then(self, of_epoch: Totals) -> Totals:
         """With those of one epoch more."""
@@ -39,6 +41,7 @@ class Earlier:
             loss=self.loss + of_epoch.loss,
             samples=self.samples + of_epoch.samples,
             steps=self.steps + of_epoch.steps,
+            nominal=self.nominal if self.steps else of_epoch.nominal,
         )
 
 
@@ -101,11 +104,18 @@ class Window:
 
     def leave_open(self, totals: Totals, sample_before: float) -> None:
         """The epoch is over, and the next one goes on from here."""
-        self.earlier = Earlier(totals.loss, totals.samples, totals.steps)
+        self.earlier = Earlier(totals.loss, totals.samples, totals.steps, totals.nominal)
         self.sample_before = sample_before
+        if self._remembered is not None:
+            self._remembered.leave()
         self.losses, self.counts = LossSum(), BatchCounts(self.counts.nominal)
         self.steps_taken, self.skipped = 0, 0
         self.displacement, self._carried = None, None
+
+    def go_on(self) -> None:
+        """In another epoch."""
+        if self._remembered is not None:
+            self._remembered.go_on()
 
     def go_back(self) -> None:
         """To w^k, in everything."""
@@ -137,7 +147,7 @@ class Window:
         self._carried = self.losses.value_and_lowest()
 
     def plain(self, params: Sequence[Tensor]) -> dict[str, Any]:
-        """Of a window that was left open, over these parameters: tensors and numbers, for a state_dict."""
+        """Of a window that was left open; `params` are all of the groups: tensors and numbers, for a state_dict."""
         return {
             "start": self.snapshot.plain(params),
             "remembered": None if self._remembered is None else self._remembered.plain(),
@@ -146,9 +156,9 @@ class Window:
             "sample_before": self.sample_before,
         }
 
-    def put(self, plain: dict[str, Any]) -> None:
+    def put(self, plain: dict[str, Any], params: Sequence[Tensor]) -> None:
         """Become the window that `plain` came from, over the same parameters and buffers."""
-        self.snapshot.put(plain["start"])
+        self.snapshot.put(plain["start"], params)
         if self._remembered is not None:
             self._remembered.put(plain["remembered"])
         self.earlier = Earlier(**plain["earlier"])

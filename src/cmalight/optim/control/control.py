@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import replace
+from enum import Enum
 from typing import Any
 
 from torch import Tensor, nn
@@ -24,6 +25,14 @@ from cmalight.rules.rule import Decision, InnerCycle, Rule
 logger = logging.getLogger("cmalight")
 
 
+class Held(Enum):
+    """What comes of a window that the last epoch has left open."""
+
+    GOES_ON = "with this one"
+    MOVED = "somebody has moved the weights since: it is judged where they are now"
+    DROPPED = "there is none, or not on every rank"
+
+
 class Control:
     """Between the epochs of an optimizer and the rule that judges them.
 
@@ -33,14 +42,12 @@ class Control:
     Attributes:
         step_sizes: Of the groups.
         evaluator: Evaluates objectives, with the weight decay's term.
-        goes_on: Whether the epoch under way goes on with the window of the last one.
     """
 
     def __init__(self, optimizer: Stepping) -> None:
         self.step_sizes = StepSizes(optimizer)
         self.evaluator = Evaluator(optimizer, self._count_evaluation)
         self._optimizer = optimizer
-        self.goes_on = False
         self._circumstances: tuple[float, ...] | None = None
         self._join_mark: object = None
 
@@ -78,11 +85,11 @@ class Control:
         self.update(evaluations=self.state.evaluations + 1)
 
     def begin(
-        self, objective: Any, model: nn.Module | None, ranks: Ranks, rule: Rule, *, is_open: bool
-    ) -> ControlState:
-        """Everything that may fail comes first, so that an epoch that cannot begin changes nothing.
+        self, objective: Any, model: nn.Module | None, ranks: Ranks, rule: Rule, *, holds: bool
+    ) -> tuple[ControlState, Held]:
+        """What is known, and what comes of a window that the last epoch has left open, if it `holds` one.
 
-        `is_open`: the last one has left a window open; if nobody has moved the weights since, on no rank, it goes on.
+        Everything that may fail comes first, so that an epoch that cannot begin changes nothing.
         """
         for group in self._optimizer.param_groups:
             check_lr(group["lr"], zero_allowed=True)
@@ -98,9 +105,12 @@ class Control:
         state = self.state
         changed = self._circumstances is not None and self._circumstances != self._describe_circumstances(model)
         alike = (self.step_sizes.largest(), state.f_0, state.phi, state.f_current, state.epochs)
-        rows = ranks.gather(changed, state.steps, is_open, *alike)
+        rows = ranks.gather(changed, state.steps, holds, *alike)
         require_same_state([row[3:] for row in rows])
-        self.goes_on = all(row[2] and not row[0] for row in rows)
+        if not all(row[2] for row in rows):
+            held = Held.DROPPED
+        else:
+            held = Held.MOVED if any(row[0] for row in rows) else Held.GOES_ON
         if state.f_0 == UNKNOWN and objective is not None:
             self.anchor(objective, ranks, rule)
         elif changed or any(row[0] for row in rows):
@@ -109,7 +119,7 @@ class Control:
         # What is saved or copied in mid-epoch has other weights than w^k.
         self.forget_values()
         # A rank that joined before the end of an epoch has taken fewer steps; its next ones must be as long as others'.
-        return replace(state, steps=max(state.steps, *(int(row[1]) for row in rows)))
+        return replace(state, steps=max(state.steps, *(int(row[1]) for row in rows))), held
 
     def _look_at_lr(self, rule: Rule) -> None:
         """Find out whether somebody else has set the step size, and what it is before a budget makes it smaller.
@@ -197,14 +207,14 @@ class Control:
             evaluations=state.evaluations - state.evaluations_reported,
         )
 
-    def count(self, *, moved: bool, steps: int, samples: float) -> None:
-        """An epoch that was concluded."""
+    def count(self, *, moved: bool | None, steps: int, samples: float) -> None:
+        """An epoch that was concluded; None where it is not known yet whether it moved."""
         state = self.state
         self.update(
             epochs=state.epochs + 1,
             steps=state.steps + steps,
             samples=max(state.samples, samples),
-            epochs_still=0 if moved else state.epochs_still + 1,
+            epochs_still=state.epochs_still if moved is None else 0 if moved else state.epochs_still + 1,
             evaluations_reported=state.evaluations,
         )
 
@@ -212,12 +222,17 @@ class Control:
         """The weights were changed: what was known of f there is not known any more."""
         self.update(f_current=UNKNOWN, sample_current=UNKNOWN)
 
-    def end(self, model: nn.Module | None, *, is_open: bool) -> None:
-        """After an epoch, however it ended; `is_open` where the next one goes on with its window."""
+    def was_moved(self) -> None:
+        """By a step outside any epoch."""
+        self.forget_values()
+        self._circumstances = ()
+
+    def end(self, model: nn.Module | None, *, holds: bool) -> None:
+        """After an epoch, however it ended; `holds` where the next one goes on with its window."""
         self.step_sizes.leave(self.state.factor)
         self._join_mark = getattr(model, "_join_config", None)
         state = self.state
-        is_known = is_open or min(state.f_current, state.sample_current) != UNKNOWN
+        is_known = holds or min(state.f_current, state.sample_current) != UNKNOWN
         self._circumstances = self._describe_circumstances(model) if is_known else None
 
     def _describe_circumstances(self, model: nn.Module | None) -> tuple[float, ...]:

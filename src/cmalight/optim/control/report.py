@@ -58,9 +58,15 @@ class Reports:
         return sum(samples for _, samples in self._parts)
 
     @property
-    def moved(self) -> bool:
-        """Whether any part was kept."""
-        return any(report.outcome.keeps for report, _ in self._parts)
+    def last(self) -> EpochReport | None:
+        """Of the last part."""
+        return self._parts[-1][0] if self._parts else None
+
+    @property
+    def moved(self) -> bool | None:
+        """Whether any part was kept; None where none was judged yet."""
+        judged = [report.outcome for report, _ in self._parts if report.outcome is not Outcome.OPEN]
+        return any(outcome.keeps for outcome in judged) if judged else None
 
     def together(self) -> EpochReport:
         """The last one's, with the whole epoch's loss and evaluations, its first step size and most telling outcome."""

@@ -20,9 +20,7 @@ class InnerState:
         self.optimizer = optimizer
         self._apart = {"params", *apart}
         self._state = {p: {name: _copied(value) for name, value in own.items()} for p, own in optimizer.state.items()}
-        self._groups = [
-            {name: _copied(group[name]) for name in self._own_names(group)} for group in optimizer.param_groups
-        ]
+        self._groups = self._left = self._own_entries()
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -48,13 +46,29 @@ class InnerState:
     def plain(self) -> dict[str, Any]:
         """Tensors and numbers, for a state_dict; parameters by their number, as there."""
         numbers = {p: at for at, p in enumerate(_parameters(self.optimizer))}
-        return {"state": {numbers[p]: own for p, own in self._state.items()}, "groups": self._groups}
+        return {"state": {numbers.get(p, p): own for p, own in self._state.items()}, "groups": self._groups}
 
     def put(self, plain: dict[str, Any]) -> None:
         """Remember what `plain` gave."""
         parameters = _parameters(self.optimizer)
-        self._state = {parameters[at]: own for at, own in plain["state"].items()}
+        self._state = {parameters[at] if isinstance(at, int) else at: own for at, own in plain["state"].items()}
+        if len(plain["groups"]) != len(self._groups):
+            raise ValueError(f"it has {len(plain['groups'])} groups, not {len(self._groups)}")
         self._groups = plain["groups"]
+
+    def leave(self) -> None:
+        """Its steps pause, so that somebody else may change what is in the groups."""
+        self._left = self._own_entries()
+
+    def go_on(self) -> None:
+        """What somebody else has changed in the groups meanwhile is theirs, and stays when the rest is put back."""
+        for saved, left, now in zip(self._groups, self._left, self._own_entries(), strict=True):
+            saved |= {name: value for name, value in now.items() if name not in left or not _same(left[name], value)}
+
+    def _own_entries(self) -> list[dict[str, Any]]:
+        return [
+            {name: _copied(group[name]) for name in self._own_names(group)} for group in self.optimizer.param_groups
+        ]
 
     def _own_names(self, group: dict[str, Any]) -> set[str]:
         return group.keys() - self._apart
@@ -62,6 +76,12 @@ class InnerState:
 
 def _parameters(optimizer: Optimizer) -> list[Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) or isinstance(other, Tensor):
+        return isinstance(one, Tensor) and isinstance(other, Tensor) and torch.equal(one, other)
+    return bool(one == other)
 
 
 def _copied(value: Any) -> Any:

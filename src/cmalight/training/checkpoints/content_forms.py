@@ -74,7 +74,7 @@ _WINDOW = Record(
     {
         "start": Record(
             {
-                "weights": ListOf(_TENSOR),
+                "weights": ListOf(Maybe(_TENSOR)),
                 "buffers": ListOf(DictOf(str, Maybe(_TENSOR))),
                 "extra": ListOf(anything),
             }
@@ -82,7 +82,9 @@ _WINDOW = Record(
         "remembered": Maybe(
             Record({"state": DictOf(int, DictOf(str, anything)), "groups": ListOf(DictOf(str, anything))})
         ),
-        "earlier": Record({"loss": Number(), "samples": Number(least=0), "steps": Number(least=0)}),
+        "earlier": Record(
+            {"loss": Number(), "samples": Number(least=0), "steps": Number(least=0), "nominal": Number(least=0)}
+        ),
         "nominal": Number(least=0),
         "sample_before": _ANY_NUMBER,
     }
@@ -143,7 +145,7 @@ def _require_weights(state: ModelState, model: nn.Module) -> None:
 
 def _require_optimizer(saved: dict[str, Any], optimizer: Optimizer) -> None:
     """Groups as the optimizer has them, and for each parameter what can belong to it."""
-    own = optimizer.state_dict()
+    own = {name: value for name, value in optimizer.state_dict().items() if name != "window"}
     may_have = ["window"] if isinstance(optimizer, EpochOptimizer) and "window" in saved else []
     Record(dict.fromkeys([*own, *may_have], anything))("optimizer", saved)
     ListOf(DictOf(str, anything))("optimizer.param_groups", saved["param_groups"])
@@ -169,8 +171,9 @@ def _require_window(saved: object, optimizer: Optimizer) -> None:
     _WINDOW("optimizer.window", saved)
     window: Any = saved
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    weights, trained = window["start"]["weights"], [p for p in parameters if p.requires_grad]
-    if [w.shape for w in weights] != [p.shape for p in trained]:
+    weights = window["start"]["weights"]
+    pairs = zip(weights, parameters, strict=False)
+    if len(weights) != len(parameters) or any(w is not None and w.shape != p.shape for w, p in pairs):
         raise ValueError("the weights at which its last window began are not those of the model")
     remembered = window["remembered"] or {"state": {}, "groups": []}
     for number, state in remembered["state"].items():

@@ -77,7 +77,7 @@ def watched_epoch(
     objective: Any,
     inner_cycle: Callable[[Epoch], None] | None = None,
 ) -> EpochFigures:
-    """An epoch under a control; one that is broken off goes back to where it began.
+    """An epoch under a control; one that is broken off is judged, or goes back to where the run was last judged.
 
     inner_cycle: runs the steps in place of the eager loop
     """
