@@ -194,6 +194,24 @@ def test_more_variables_are_judged_where_somebody_learns_something(make, tmp_pat
     assert "CMA +0.50 [+0.50, +0.50]" in claim.seen
 
 
+def test_large_networks_are_shown_one_by_one_and_runs_without_an_epoch_are_named(make, tmp_path):
+    """All solvers ran on [12x300]; on [30x500] CMA ended no epoch, and Adadelta did not run."""
+    runs = []
+    for network in ("paper:1x50", "paper:12x300", "paper:30x500"):
+        for solver in make.claims.PAPER:
+            if (network, solver) == ("paper:30x500", "adadelta"):
+                continue
+            losses = [] if (network, solver) == ("paper:30x500", "cma") else [0.5, 0.4]
+            runs.append(run(solver, losses, dataset="bikes", network=network, start=0.6, engine="compiled"))
+    found = make.claims.parts(bench.load(write(tmp_path / "results", runs)))
+    (claim,) = make.claims.more_variables(found)
+    assert "[12x300] on bikes: CMA +0.00 [+0.00, +0.00], IG" in claim.seen
+    assert "[30x500]: there is no problem that all solvers ran on." in claim.seen
+    assert "Runs that ended no epoch: CMA on [30x500], bikes." in claim.seen
+    (scale,) = (one for one in make.claims.claims(found) if one.said.startswith("Conclusion: an example"))
+    assert "[30x500]: 2 in 10 s (bikes); 0 of 1 runs of CMALight end better than a constant, and 0 of 4" in scale.seen
+
+
 def test_rounded_results_are_judged_as_the_exact_ones(make, tmp_path):
     """Losses in which f̃ and f differ in the ninth digit, where rounding would make them one."""
     runs = []
