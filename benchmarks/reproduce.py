@@ -3,7 +3,7 @@
 A call goes on where the last one stopped, by Ctrl-C or otherwise. It says before each part how long all of what is left
 will take, and with every run how long the rest of its part will. Then it measures single samples (descent.py), and
 ends with a report and the table of claims.
-`--publish FILE.tar.xz` then joins everything into one file, as in docs/results.
+`--publish FILE.tar.xz` then joins everything into one file with rounded columns, as in docs/results.
 """
 
 import argparse
@@ -30,9 +30,11 @@ def parts(quick: bool) -> Iterator[bench.Spec]:
         yield bench.read_spec(QUICK)
         return
     presets = [one for one in PRESETS if one.startswith("reproduced-") and one != QUICK]
-    for seed in range(3):
-        for preset in (*presets, "cifar10-small"):
-            yield bench.narrowed(bench.read_spec(preset), bench.Narrowing(seeds=f"0-{seed}" if seed else "1"))
+    specs = [bench.read_spec(preset) for preset in (*presets, "cifar10-small")]
+    for starts in range(1, 1 + max(len(spec.seeds) for spec in specs)):
+        for spec in specs:
+            if starts <= len(spec.seeds):
+                yield bench.narrowed(spec, bench.Narrowing(seeds=f"{starts}"))
 
 
 def seconds_left(specs: list[bench.Spec], out: Path, workers: int) -> float:
@@ -77,7 +79,8 @@ def main() -> None:
         print(f"left out: {what} ({why})")
     points = descent(chosen.out, quick=chosen.quick)
     archive = chosen.publish or chosen.out / "study.tar.xz"
-    bench.merge([chosen.out / name for name in dict.fromkeys(spec.name for spec in specs)], archive)
+    folders = [chosen.out / name for name in dict.fromkeys(spec.name for spec in specs)]
+    bench.merge(folders, archive, rounded=chosen.publish is not None)
     print(f"report: {bench.write_report(archive, chosen.out / 'report')}")
     command = [sys.executable, str(PAPER / "make.py"), "--results", str(archive), "--descent", str(points)]
     subprocess.run(command, check=True)

@@ -193,9 +193,9 @@ def test_the_pictures_show_what_the_page_says(monkeypatch):
     page = " ".join((ROOT / "docs" / "understand" / "pictures.md").read_text().split())
     claims = (ROOT / "docs" / "results" / "paper.md").read_text()
     rate = re.search(r"line 7 takes the point: ([\d.]+ \[[\d., ]+\]) against", claims)[1]
-    assert rate.startswith("0.25 ")  # what the page calls a quarter
+    assert 0.2 < float(rate.split()[0]) < 0.3  # what the page calls about a quarter
     for said in (
-        f"a quarter of CMALight's epochs ({rate})",
+        f"about a quarter of CMALight's epochs ({rate})",
         f"f̃ = {small[0].report.f_tilde:.2f}, where f(w⁰) was {draw.mean_loss(small[0].path[0]):.2f}",
         f"f̃ is {undone.report.f_tilde:.2f}, and at w̃ the loss is {draw.mean_loss(undone.path[-1]):.0f}",
         f"The next epoch, at {after.report.lr:g}, is accepted",

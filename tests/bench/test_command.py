@@ -97,6 +97,14 @@ def test_merge_says_what_came_of_it(cmalight, tmp_path):
     assert (result.exit_code, result.stdout) == (0, "c has 2 results\n")
 
 
+def test_merge_rounds_an_archive_alone(cmalight, tmp_path):
+    fill(tmp_path / "a", spec())
+    result = cmalight("merge", "a", "--out", "c.tar.xz", "--rounded")
+    assert (result.exit_code, result.stdout) == (0, "c.tar.xz has 1 results\n")
+    result = cmalight("merge", "a", "--out", "c", "--rounded")
+    assert (result.exit_code, "only these are rounded" in result.stderr) == (2, True)
+
+
 def test_everything_there_is_a_run_that_does_nothing(cmalight, tmp_path):
     path = toml(tmp_path / "a.toml")
     fill(tmp_path / "out", spec())

@@ -320,6 +320,68 @@ def test_merging_leaves_damaged_files_out_and_names_them(tmp_path, caplog):
     assert "damaged" in caplog.text
 
 
+LOSSES = [0.123456789012, 0.0987654321098]
+SHORT = [0.1234568, 0.09876543]
+
+
+def test_a_rounded_archive_has_fewer_digits_and_the_same_figures_of_runs(tmp_path):
+    runs = [
+        run("adam", LOSSES, seconds=[0.00123456789, 1.23456789]),
+        run("cmalight", LOSSES, outcomes=["accepted", "rejected_early"], seconds=[0.00123456789, 1.23456789]),
+        run("adam", [], status="diverged", seed=1),
+    ]
+    whole = load(write(tmp_path / "a", runs))
+    assert merge([tmp_path / "a"], tmp_path / "b.tar.xz", rounded=True) == 3
+    less = load(tmp_path / "b.tar.xz")
+    pandas.testing.assert_frame_equal(
+        less.runs.drop(columns="best_loss"), whole.runs.drop(columns="best_loss"), check_exact=True
+    )
+    by_solver = less.epochs.merge(less.runs[["key", "solver"]], on="key").groupby("solver")
+    assert by_solver["train_loss"].agg(list).to_dict() == {"adam": SHORT, "cmalight": LOSSES}  # judged: all digits
+    assert by_solver["seconds"].agg(list).tolist() == [[0.00123457, 1.23457]] * 2
+
+
+def test_rounding_twice_gives_the_same_bytes(tmp_path):
+    write(tmp_path / "a", [run("adam", LOSSES), run("cma", LOSSES, outcomes=["accepted"] * 2)])
+    merge([tmp_path / "a"], tmp_path / "b.tar.xz", rounded=True)
+    merge([tmp_path / "b.tar.xz"], tmp_path / "c.tar.xz", rounded=True)
+    assert (tmp_path / "b.tar.xz").read_bytes() == (tmp_path / "c.tar.xz").read_bytes()
+
+
+@pytest.mark.parametrize("order", [("a", "b.tar.xz"), ("b.tar.xz", "a")])
+def test_a_rounded_result_agrees_with_the_one_it_was_made_of_and_the_first_is_kept(tmp_path, order):
+    write(tmp_path / "a", [run("adam", LOSSES)])
+    merge([tmp_path / "a"], tmp_path / "b.tar.xz", rounded=True)
+    assert merge([tmp_path / name for name in order], tmp_path / "out") == 1
+    assert list(load(tmp_path / "out").epochs["train_loss"]) == (LOSSES if order[0] == "a" else SHORT)
+
+
+def test_a_rounded_result_contradicts_another_one_of_its_run(tmp_path):
+    one = run("adam", LOSSES)
+    write(tmp_path / "a", [one])
+    one["epochs"]["train_loss"] = [0.123456, 0.09876543]
+    write(tmp_path / "b", [one])
+    merge([tmp_path / "b"], tmp_path / "b.tar.xz", rounded=True)
+    with pytest.raises(MergeError, match="different results of one run"):
+        merge([tmp_path / "a", tmp_path / "b.tar.xz"], tmp_path / "out")
+
+
+def test_exact_results_that_differ_in_the_last_digit_still_contradict_each_other(tmp_path):
+    one = run("adam", LOSSES)
+    write(tmp_path / "a", [one])
+    one["epochs"]["train_loss"] = [LOSSES[0] + 1e-12, LOSSES[1]]
+    write(tmp_path / "b", [one])
+    with pytest.raises(MergeError, match="different results of one run"):
+        merge([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
+
+
+def test_a_folder_is_not_rounded(tmp_path):
+    write(tmp_path / "a", [run("adam", LOSSES)])
+    with pytest.raises(ValueError, match="out is not the name of an archive"):
+        merge([tmp_path / "a"], tmp_path / "out", rounded=True)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_real_result_survives_the_file(folder):
     (run,) = plan(spec())
     content = train(Job(run), lambda told: None)

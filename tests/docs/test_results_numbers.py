@@ -16,10 +16,12 @@ NAMES = {"CMALight": "cmalight", "CMA": "cma", "IG": "ig", "Adam": "adam", "Adag
 PAPER = list(NAMES.values())
 SMALL_NETWORKS = [f"paper:{name}" for name in ("1x50", "3x20", "5x50", "10x50")]
 NUMBER = r"[+−]?\d+\.\d+"
-# What a text may have as a number of its own: the paper's figures, equations, τ, networks, limits; ζ⁰; commands.
+# What a text may have as a number of its own: the paper's figures, equations, τ, networks, limits; ζ⁰; commands; lines
+# of the rule of `auto`, and batches of an epoch.
 OF_THE_PAPER = {
     *("300", "95", "2", "3", "4", "5", "1", "0", "0.1", "0.01", "0.0001", "0.5", "100", "10"),
     *("1x50", "3x20", "5x50", "10x50"),
+    *("34", "37", "32"),
 }
 
 
@@ -121,6 +123,26 @@ def test_runs_that_end_no_better_than_a_constant(tables):
         its = stuck[tables["solver"] == solver]
         expected = [*(its[tables["network"] == one].mean() for one in SMALL_NETWORKS), its.mean()]
         assert found[:5] == pytest.approx(expected, abs=0.51)
+
+
+def test_large_networks(results):
+    runs = results.runs[(results.runs["status"] == "done") & results.runs["solver"].isin(PAPER)]
+    targets = json.loads((RESULTS / "paper" / "targets.json").read_text(encoding="utf-8"))
+    better = runs["final_loss"] <= 0.98 * runs["dataset"].map({name: one["variance"] for name, one in targets.items()})
+    text = row("Conclusion: an example proves")
+    networks = re.findall(r"\[(\d+x\d+)\]: ", text)
+    assert networks
+    for network in networks:
+        there = runs["network"] == f"paper:{network}"
+        light = there & (runs["solver"] == "cmalight")
+        part = text.split(f"[{network}]: ")[1]
+        ends = re.search(r"(\d+) of (\d+) runs of CMALight end better than a constant, and (\d+) of (\d+) of", part)
+        others = there & ~light
+        expected = [better[light].sum(), light.sum(), better[others].sum(), others.sum()]
+        assert [int(ends[n]) for n in (1, 2, 3, 4)] == expected
+        epochs = re.findall(r"([\d.]+) in (\d+) s \(", part[: ends.start()])
+        medians = runs[light].groupby("time_limit")["epochs"].median()
+        assert {float(limit): float(count) for count, limit in epochs} == medians.to_dict()
 
 
 def test_images(results):

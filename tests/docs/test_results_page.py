@@ -194,6 +194,51 @@ def test_more_variables_are_judged_where_somebody_learns_something(make, tmp_pat
     assert "CMA +0.50 [+0.50, +0.50]" in claim.seen
 
 
+def test_large_networks_are_shown_one_by_one_and_runs_without_an_epoch_are_named(make, tmp_path):
+    """All solvers ran on [12x300]; on [30x500] CMA ended no epoch, and Adadelta did not run."""
+    runs = []
+    for network in ("paper:1x50", "paper:12x300", "paper:30x500"):
+        for solver in make.claims.PAPER:
+            if (network, solver) == ("paper:30x500", "adadelta"):
+                continue
+            losses = [] if (network, solver) == ("paper:30x500", "cma") else [0.5, 0.4]
+            runs.append(run(solver, losses, dataset="bikes", network=network, start=0.6, engine="compiled"))
+    found = make.claims.parts(bench.load(write(tmp_path / "results", runs)))
+    (claim,) = make.claims.more_variables(found)
+    assert "[12x300] on bikes: CMA +0.00 [+0.00, +0.00], IG" in claim.seen
+    assert "[30x500]: there is no problem that all solvers ran on." in claim.seen
+    assert "Runs that ended no epoch: CMA on [30x500], bikes." in claim.seen
+    (scale,) = (one for one in make.claims.claims(found) if one.said.startswith("Conclusion: an example"))
+    assert "[30x500]: 2 in 10 s (bikes); 0 of 1 runs of CMALight end better than a constant, and 0 of 4" in scale.seen
+
+
+def test_rounded_results_are_judged_as_the_exact_ones(make, tmp_path):
+    """Losses in which f̃ and f differ in the ninth digit, where rounding would make them one."""
+    runs = []
+    for dataset in ("bikes", "covtype"):
+        for seed in range(2):
+            for place, solver in enumerate(make.claims.PAPER):
+                losses = [0.5, 0.4 - place / 30, 0.3 - place / 70, 0.123456789 + place / 7e5]
+                more = {"evaluations": [1, 2, 3, 4], "outcomes": ["accepted"] * 4} if solver.startswith("cma") else {}
+                one = run(
+                    solver,
+                    losses,
+                    dataset=dataset,
+                    network="paper:1x50",
+                    seed=seed,
+                    seconds=[(n + 1 + place / 3) / 7 for n in range(4)],
+                    **more,
+                )
+                one["epochs"]["f_tilde"] = [loss + 1e-10 for loss in losses]
+                one["epochs"]["alpha"] = one["epochs"]["lr"]
+                runs.append(one)
+    exact = write(tmp_path / "exact", runs)
+    bench.merge([exact], tmp_path / "rounded.tar.xz", rounded=True)
+    tables = [make.claims.table(make.claims.parts(bench.load(one))) for one in (exact, tmp_path / "rounded.tar.xz")]
+    assert "upper approximation" in tables[0]
+    assert tables[0] == tables[1]
+
+
 def test_the_variance_of_a_data_set_that_is_at_hand_is_computed():
     targets = script(FOLDER / "targets.py")
     found = targets.targets(["bikes", "diabetes", "no such data set"])
@@ -236,7 +281,8 @@ def test_reproduce_plans_everything_start_by_start():
     named = {one for one in PRESETS if one.startswith("reproduced-") and one != reproduce.QUICK} | {"cifar10-small"}
     assert {spec.name for spec in specs[: len(named)]} == named
     assert {spec.seeds for spec in specs[: len(named)]} == {(0,)}
-    assert {spec.seeds for spec in specs[-len(named) :]} == {(0, 1, 2)}
+    assert {spec.name: spec.seeds for spec in specs} == {name: bench.read_spec(name).seeds for name in named}
+    assert [len(spec.seeds) for spec in specs] == sorted(len(spec.seeds) for spec in specs)
     (quick,) = reproduce.parts(quick=True)
     assert quick.name == "reproduced-quick"
 

@@ -83,19 +83,23 @@ class Drawing:
 
     def line(self, axes, x, y, solver, **more) -> None:
         every = max(1, len(x) // 6)
-        axes.plot(x, y, **self.look(solver), linewidth=1.5, markersize=5, markevery=every, **more)
+        first = every * list(LOOKS).index(solver) // len(LOOKS)  # so that no marker hides another
+        look = {**self.look(solver), "markevery": (first, every)}
+        axes.plot(x, y, **look, linewidth=1.5, markersize=5, **more)
 
     def labels(self, axes, ends: dict[str, float], *, log: bool = False) -> None:
-        """Names at the right, at the height where their lines end, moved apart where they would touch."""
+        """Names and markers at the right, where their lines end, moved apart where they would touch."""
         low, high = axes.get_ylim()
         scale = np.log10 if log else float
         bottom, top = scale(low), scale(high)
         order = sorted(ends, key=lambda one: ends[one])
         wanted = [(scale(ends[one]) - bottom) / (top - bottom) for one in order]
         for place, height in zip(order, apart(wanted, 0.075), strict=True):
+            look = {**self.look(place), "linestyle": "none", "markersize": 5}
+            axes.plot(1.03, height, **look, transform=axes.transAxes, clip_on=False)
             axes.annotate(
                 claims.NAMES.get(place, place),
-                (1.02, height),
+                (1.055, height),
                 xycoords="axes fraction",
                 color=self.look(place)["color"],
                 va="center",
@@ -218,9 +222,11 @@ def pictures(found: claims.Parts) -> dict[str, object]:
         )
     if len(found.images.runs):
         made["cifar10"] = lambda theme: images(theme, found.images)
-    made["today"] = lambda theme: profiles(
-        theme, claims.by_size(found.today), 1e-2, solvers_of_today(found), OF_TODAY
-    )
+    today, solvers = claims.by_size(found.today), solvers_of_today(found)
+    for tau in claims.TAUS:
+        made[f"today-{tau:g}"] = lambda theme, tau=tau: profiles(
+            theme, today, tau, solvers, OF_TODAY
+        )
     return made
 
 
@@ -273,6 +279,7 @@ def pages(results: bench.Results) -> dict[str, str]:
         "today": claims.today(found.today, solvers),
         "of_today": words.of_today(found),
         "limit_of_today": words.numbers(found.today.runs["time_limit"]),
+        "auto_by_start": words.auto_by_start(found, solvers),
         "standing": words.standing(found, solvers),
         "on_images": words.on_images(found),
         "problems_of_today": f"{len(claims.areas(found.today, 1e-2, solvers=solvers))}",
@@ -281,6 +288,8 @@ def pages(results: bench.Results) -> dict[str, str]:
         "runs": f"{len(runs):,}",
         "hours": f"{runs['seconds'].sum() / 3600:.1f}",
         "failures": words.failures(runs),
+        "pace": words.pace(found.tables),
+        "pace_of_today": words.pace(found.today),
         "engines": words.engines(found),
         "cmalight": words.versions(found),
         "torch": _unique(runs, "version_torch"),

@@ -1,8 +1,10 @@
 """What the pages say of the study itself, in words and small tables: all of it read off the runs."""
 
+from collections import Counter
+
 import claims
 import pandas
-from claims.measures import NAMES, PAPER, TAUS, areas, by_size, mean, network_order
+from claims.measures import NAMES, PAPER, TAUS, areas, by_size, mean, network_order, short
 from claims.tables import LAMBDAS
 
 from cmalight import bench
@@ -15,7 +17,6 @@ PARTS = {
     "regularised": "the regulariser",
     "images": "CIFAR-10",
 }
-_PLACE = ["dataset", "network", "solver", "seed", "time_limit"]
 _OF_THE_PAPER = 11  # its data sets
 
 
@@ -52,36 +53,34 @@ def coverage(results: bench.Results) -> str:
 
 
 def planned(results: bench.Results) -> str:
-    """What the presets plan beside what is there, by data set, network, solver, start and limit."""
-    there = set(results.runs[_PLACE].itertuples(index=False, name=None))
+    """What the presets plan beside what is there."""
+    there = set(results.runs["key"])
+    missing = 0
     rows = ["| preset | runs planned | there | missing |", "|---|---:|---:|---|"]
     for preset in [*(one for one in PRESETS if is_of_the_study(one)), "cifar10-small"]:
         spec = bench.read_spec(preset)
-        wanted = [
-            (dataset, network.name, solver.name, seed, spec.time_limit)
-            for dataset in spec.datasets
-            for network in spec.networks
-            for solver in spec.solvers
-            for seed in spec.seeds
-        ]
-        absent = pandas.DataFrame([one for one in wanted if one not in there], columns=_PLACE)
+        wanted = bench.plan(spec)
+        absent = Counter(run.cell[0] for run in wanted if run.key not in there)
+        missing += absent.total()
         rows.append(
-            f"| {preset} | {len(wanted)} | {len(wanted) - len(absent)} | {_missing(absent, spec)} |"
+            f"| {preset} | {len(wanted)} | {len(wanted) - absent.total()} | {_missing(absent, spec)} |"
         )
-    return "\n".join(rows)
+    said = "Everything that its presets plan is there"
+    if missing:
+        said = f"Of what its presets plan {missing} runs are missing, for want of time"
+    return f"{said}:\n\n" + "\n".join(rows)
 
 
 def is_of_the_study(preset: str) -> bool:
     return preset.startswith("reproduced-") and preset != "reproduced-quick"
 
 
-def _missing(absent: pandas.DataFrame, spec: bench.Spec) -> str:
+def _missing(absent: Counter[str], spec: bench.Spec) -> str:
     """By data set, how many of its runs."""
     each = len(spec.networks) * len(spec.solvers) * len(spec.seeds)
-    counts = absent.groupby("dataset").size()
     return ", ".join(
         f"{name} (all)" if count == each else f"{name} ({count} of {each})"
-        for name, count in counts.items()
+        for name, count in sorted(absent.items())
     )
 
 
@@ -93,9 +92,18 @@ def versions(found: claims.Parts) -> str:
         for version, count in runs["version_cmalight"].value_counts().items():
             used.setdefault(str(version), {})[words] = int(count)
     return "; ".join(
-        f"cmalight {version} ({', '.join(f'{words}: {count} runs' for words, count in counts.items())})"
+        f"cmalight {version} ({', '.join(f'{words}: {count:,} runs' for words, count in counts.items())})"
         for version, counts in sorted(used.items())
     )
+
+
+def pace(results: bench.Results) -> str:
+    """How many times as long an epoch took from the first start as from the last, the median over what ran."""
+    runs = results.runs[(results.runs["status"] == "done") & (results.runs["epochs"] > 0)]
+    each = runs.assign(each=runs["seconds"] / runs["epochs"]).pivot(
+        index=["dataset", "network", "solver"], columns="seed", values="each"
+    )
+    return f"{(each[each.columns.min()] / each[each.columns.max()]).median():.1f}"
 
 
 def engines(found: claims.Parts) -> str:
@@ -121,7 +129,8 @@ def study(found: claims.Parts) -> str:
     runs = found.tables.runs
     return (
         f"{numbers(runs['time_limit'])} seconds of processor time for each run on a small network instead of 300, "
-        f"{starts(runs)} starts instead of five, {runs['dataset'].nunique()} of its {_OF_THE_PAPER} data sets"
+        f"{starts(runs)} starts instead of five ({starts(found.large.runs)} on a large network), "
+        f"{runs['dataset'].nunique()} of its {_OF_THE_PAPER} data sets"
     )
 
 
@@ -153,7 +162,7 @@ def of_lambda(found: claims.Parts) -> str:
 
 
 def _short(runs: pandas.DataFrame) -> list[str]:
-    return [one.removeprefix("paper:") for one in network_order(runs["network"].unique())]
+    return [short(one) for one in network_order(runs["network"].unique())]
 
 
 def largest_change(found: claims.Parts) -> str:
@@ -201,9 +210,36 @@ def standing(found: claims.Parts, solvers: list[str]) -> str:
     every = f"in {len(first)} of the {count} columns" if len(first) < count else "in every column"
     return (
         f"- `auto` has the highest area {every}; its interval lies above all others in {len(above)} of them"
-        f"{': ' + ', '.join(above) if above else ''}.\n"
-        f"- CMALight, the published method, is behind Adam in {len(behind)} columns and level with it in {len(level)}."
+        f"{': ' + ', '.join(above) if above else ''}. {_worst_of_auto(found, solvers)}\n"
+        f"- CMALight, the published method, is behind Adam in {len(behind)} of the {count} columns"
+        f"{f' and level with it in {len(level)}' if level else ''}."
     )
+
+
+def _worst_of_auto(found: claims.Parts, solvers: list[str]) -> str:
+    runs = found.today.runs[found.today.runs["status"] == "done"]
+    ends = runs.pivot(
+        index=["dataset", "network", "seed"], columns="solver", values="final_loss"
+    ).dropna()
+    ratio = ends["auto"] / ends[solvers].min(axis=1)
+    dataset, network, _ = ratio.idxmax()
+    return (
+        f"Its worst run, on {dataset} [{short(network)}], ended at {ratio.max():.1f} times the loss of the solver "
+        "that was lowest there."
+    )
+
+
+def auto_by_start(found: claims.Parts, solvers: list[str]) -> str:
+    """The area of `auto`, the mean over the columns of the table, start by start."""
+    by_seed: dict[int, list[float]] = {}
+    for traces in by_size(found.today).values():
+        seed = traces.runs.drop_duplicates("problem").set_index("problem")["seed"]
+        for tau in TAUS:
+            column = areas(traces, tau, solvers=solvers)["auto"]
+            for start, area in column.groupby(column.index.map(seed)).mean().items():
+                by_seed.setdefault(int(start), []).append(float(area))
+    means = [sum(one) / len(one) for _, one in sorted(by_seed.items())]
+    return listed([f"{one:.2f}" for one in means])
 
 
 def on_images(found: claims.Parts) -> str:

@@ -106,12 +106,13 @@ def report(folder: Path, out: Path | None, problems: Any, only: tuple[str, ...])
     "folders", metavar="DIR...", type=A_PATH, nargs=-1, required=True, help="Results folders or archives, one or more."
 )
 @click.option("--out", type=A_PATH, required=True, metavar="DIR", help="New or with results; NAME.tar.xz: an archive.")
-def merge(folders: tuple[Path, ...], out: Path) -> None:
+@click.option("--rounded", is_flag=True, help="An archive with fewer digits, to publish: about half as large.")
+def merge(folders: tuple[Path, ...], out: Path, rounded: bool) -> None:
     """Join results folders into one; contradictions are refused."""
     from cmalight import bench as library
 
     show_messages(quiet=False)
-    click.echo(f"{out} has {library.merge(folders, out)} results")
+    click.echo(f"{out} has {library.merge(folders, out, rounded=rounded)} results")
 
 
 @click.command(cls=LibraryCall, short_help="Compare solvers on small data, and look at the report: a minute.")

@@ -15,11 +15,12 @@ def weights(network: torch.nn.Module) -> int:
 
 
 def largest(*parts: bench.Results) -> tuple[int, int]:
-    """The most weights of a network, and the most samples of a data set, that ran."""
+    """The most weights of a network, and the most samples of a data set, of which a run ended an epoch."""
+    trained = [part.runs[part.runs["epochs"] > 0] for part in parts]
     pairs = {
         pair
-        for part in parts
-        for pair in part.runs[["dataset", "network"]].itertuples(index=False, name=None)
+        for runs in trained
+        for pair in runs[["dataset", "network"]].itertuples(index=False, name=None)
     }
     found = targets(sorted({dataset for dataset, _ in pairs}))
     counts = [
@@ -35,7 +36,8 @@ def dimension(*parts: bench.Results) -> Claim:
     return Claim(
         "The problems of the test-bed have up to one million variables and 500 thousand samples.",
         "Its Table 2 has up to 7.8 million variables, on the large networks, and 435,759 samples. Here the largest "
-        f"network that ran has {most:,} weights, and the largest data set {samples:,} training samples.",
+        f"network of which a run ended an epoch has {most:,} weights, and the largest data set {samples:,} training "
+        "samples.",
         (),
         PARTLY,
     )

@@ -57,9 +57,14 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
+def short(network: str) -> str:
+    """As the paper writes it between brackets."""
+    return network.removeprefix("paper:")
+
+
 def network_order(networks: Sequence[str]) -> list[str]:
     """By depth and width."""
-    return sorted(networks, key=lambda one: [int(n) for n in one.removeprefix("paper:").split("x")])
+    return sorted(networks, key=lambda one: [int(n) for n in short(one).split("x")])
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class Parts:
     Attributes:
         tables: the paper's solvers on its small networks, compiled.
         today: solvers of today on the same problems, eager.
-        large: the paper's solvers on a large network.
+        large: the paper's solvers on its large networks.
         regularised: the same with a regulariser.
         images: of CIFAR-10.
     """

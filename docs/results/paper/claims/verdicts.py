@@ -8,6 +8,7 @@ from claims.measures import Figure
 HOLDS, PARTLY, UNDECIDED, NOT_SEEN = "holds", "holds in part", "not decided", "not seen"
 ON_SMALL = ("reproduced-small",)
 ON_BIG = ("reproduced-big", "reproduced-covtype")
+ON_LARGE = ("reproduced-large", "reproduced-large-covtype", "reproduced-larger")
 
 
 def verdict(margins: Sequence[Figure]) -> str:

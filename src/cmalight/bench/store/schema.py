@@ -95,6 +95,7 @@ class Result:
     evaluations: int | None = None
     attempts: int | None = None
     data_sha256: str | None = None
+    rounded: bool = False
 
     def __post_init__(self) -> None:
         if self.status == "done" and None in (self.seconds, self.final_loss, self.ended_by):
