@@ -56,7 +56,6 @@ class EpochPace:
         self._is_level = False  # whether the factor is 1 in every step up to the next judgement
         self.factor = begun.factor
         self._lrs = control.step_sizes.each()
-        self._share_begun: float | None = None
 
     def expect(self, batches: int | None) -> None:
         """So many are to come in the epoch."""
@@ -68,8 +67,6 @@ class EpochPace:
         self._lrs = self._control.step_sizes.each()
         if self._budget.reported is not None and not self._ranks.alone:
             self._agreed = max(row[0] for row in self._ranks.gather(float(self._budget.reported())))
-        if self._share_begun is None:
-            self._share_begun = self.share()
         length = self._length
         window = self._rule.window(self._control.memory(self._rule), length)
         if window is None or (length is None and not self._ranks.alone):
@@ -134,12 +131,17 @@ class EpochPace:
         self._given = self.steps
 
     def share_at_the_end(self) -> float | None:
-        """Of the budget: what is done after the epoch, all of it where what is left is less than half an epoch."""
-        begun, steps = self._begun, self._begun.steps + self.steps
-        share = self._budget.share(epochs=begun.epochs, of_epoch=1.0, steps=steps, reported=self._agreed)
-        if share is None or self._share_begun is None:
+        """Of the budget: what is done after the epoch, all of it where what is left is less than half an epoch.
+
+        But not of what a caller reports, who is asked once: that may be a clock, or count how often it is asked.
+        """
+        budget, begun = self._budget, self._begun
+        steps = begun.steps + self.steps
+        share = budget.share(epochs=begun.epochs, of_epoch=1.0, steps=steps, reported=self._agreed)
+        if share is None or budget.reported is not None:
             return share
-        return 1.0 if share + 0.5 * (share - self._share_begun) >= 1.0 else share
+        before = budget.share(epochs=begun.epochs, of_epoch=0.0, steps=begun.steps) or 0.0
+        return 1.0 if share + 0.5 * (share - before) >= 1.0 else share
 
     def share(self, *, ahead: float = 0.0) -> float | None:
         """Of the budget: what is done after the steps so far, and `ahead` more."""
