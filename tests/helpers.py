@@ -22,7 +22,7 @@ def run_epoch(optimizer, objective, model, batches, *, loss_fn=MSE, early=False)
     return epoch.report
 
 
-def harmful_epoch(optimizer, objective, model, batches) -> EpochReport:
+def harmful_epoch(optimizer, objective, model, batches, *, leap=10.0) -> EpochReport:
     """An epoch whose last step is followed by a leap far away, with ordinary losses before it."""
     with optimizer.epoch(objective) as epoch:
         for x, y in batches:
@@ -34,7 +34,7 @@ def harmful_epoch(optimizer, objective, model, batches) -> EpochReport:
         with torch.no_grad():
             for group in optimizer.param_groups:
                 for p in group["params"]:
-                    p.add_(10.0)
+                    p.add_(leap)
     assert epoch.report is not None
     return epoch.report
 

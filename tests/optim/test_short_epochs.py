@@ -11,6 +11,7 @@ from torch import nn
 
 from cmalight import Controlled, Objective, Outcome
 from tests.helpers import MSE, copied_state, harmful_epoch, network, run_epoch, same_state, small_problem, split, table
+from tests.optim.test_controlled import BASES
 
 LENGTH = 32  # batches of a first window
 
@@ -102,14 +103,8 @@ def test_an_epoch_that_is_not_finite_is_undone_at_once():
     optimizer = controlled(model)
     weights = copied_state(model)
     outcomes(optimizer, objective, model, batches, 2)
-    with optimizer.epoch(objective) as epoch:
-        for x, y in epoch.batches(batches):
-            optimizer.zero_grad()
-            loss = MSE(model(x), y) * math.inf
-            loss.backward()
-            epoch.observe(loss, len(y))
-            optimizer.step()
-    assert epoch.report.outcome is Outcome.DIVERGED
+    report = run_epoch(optimizer, objective, model, batches, loss_fn=lambda *pair: MSE(*pair) * math.inf)
+    assert report.outcome is Outcome.DIVERGED
     assert same_state(copied_state(model), weights)
 
 
@@ -117,16 +112,7 @@ def test_weights_that_are_not_finite_are_not_left_open():
     model, batches, objective = small_problem(25)
     optimizer = controlled(model)
     weights = copied_state(model)
-    with optimizer.epoch(objective) as epoch:
-        for x, y in epoch.batches(batches):
-            optimizer.zero_grad()
-            loss = MSE(model(x), y)
-            loss.backward()
-            epoch.observe(loss, len(y))
-            optimizer.step()
-        with torch.no_grad():
-            model[0].weight[0, 0] = math.nan
-    assert epoch.report.outcome is Outcome.DIVERGED
+    assert harmful_epoch(optimizer, objective, model, batches, leap=math.nan).outcome is Outcome.DIVERGED
     assert same_state(copied_state(model), weights)
 
 
@@ -272,6 +258,23 @@ def test_an_epoch_that_is_abandoned_takes_those_of_its_window_with_it():
         epoch.abandon()
     assert same_state(copied_state(model), weights)
     assert Outcome.KEPT in outcomes(optimizer, objective, model, batches, 9)
+
+
+def test_an_epoch_that_is_abandoned_before_its_first_batch_leaves_the_base_where_it_is_judged():
+    """Schedule-free optimizers train elsewhere."""
+    model, batches, objective = small_problem(25)
+    optimizer = Controlled(BASES["schedule-free"](list(model.parameters())), max_epochs=40)
+    outcomes(optimizer, objective, model, batches, 12)
+    while optimizer.held_window is None:
+        outcomes(optimizer, objective, model, batches, 1)
+    judged = copied_state(model)
+    with optimizer.epoch(objective) as epoch:
+        epoch.abandon()
+    torch.testing.assert_close(copied_state(model), judged, rtol=1e-12, atol=1e-12)
+    assert optimizer.param_groups[0]["train_mode"] is False
+    with pytest.raises(RuntimeError, match="saw no batch"), optimizer.epoch(objective):
+        pass
+    torch.testing.assert_close(copied_state(model), judged, rtol=1e-12, atol=1e-12)
 
 
 def test_an_epoch_without_batches_is_refused_and_takes_nothing_with_it():

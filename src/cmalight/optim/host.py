@@ -23,6 +23,7 @@ from cmalight.optim.control.budget import Budget
 from cmalight.optim.control.control import Control
 from cmalight.optim.control.report import EpochReport
 from cmalight.optim.control.state import UNKNOWN, ControlState, complete, require_free_names
+from cmalight.optim.inner.inner_state import parameters_of
 from cmalight.optim.inner.steps import GradientSteps, Steps
 from cmalight.parallel.ranks import ranks_for
 from cmalight.rules.rule import Rule
@@ -227,7 +228,9 @@ class EpochOptimizer(Optimizer):
             control.step_sizes.scale_to(before)
             raise
 
-    def settle(self, objective: Any, *, model: nn.Module | None = None) -> EpochReport | None:
+    def settle(
+        self, objective: Any, *, model: nn.Module | None = None, process_group: Any = None
+    ) -> EpochReport | None:
         """Judge what the last epochs have left open; for a run that ends before its budget does.
 
         Epochs of few batches are judged several at once, the last ones at the end of the budget. Of several ranks all
@@ -236,6 +239,7 @@ class EpochOptimizer(Optimizer):
         Args:
             objective: As in `epoch`.
             model: As in `epoch`.
+            process_group: As in `epoch`.
 
         Returns:
             What they came to; None where nothing was open.
@@ -244,10 +248,10 @@ class EpochOptimizer(Optimizer):
             RuntimeError: If it is called inside an epoch.
         """
         self.require_no_epoch()
-        is_alone = ranks_for(objective, model if model is not None else getattr(objective, "model", None), None).alone
+        is_alone = ranks_for(objective, model, process_group).alone
         if (self.held_window is None and is_alone) or not self.rule().judges_parts or self.control.state.f_0 == UNKNOWN:
             return None
-        with self.epoch(objective, model=model) as epoch:
+        with self.epoch(objective, model=model, process_group=process_group) as epoch:
             return epoch.cut_short()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -317,9 +321,7 @@ class EpochOptimizer(Optimizer):
 def plain_window(optimizer: EpochOptimizer) -> dict[str, Any] | None:
     """The window that the last epoch left open, as tensors and numbers; None where there is none."""
     window = optimizer.held_window
-    if not isinstance(window, Window):
-        return window
-    return window.plain([p for group in optimizer.param_groups for p in group["params"]])
+    return window.plain(parameters_of(optimizer)) if isinstance(window, Window) else window
 
 
 def require_objective(optimizer: Optimizer, objective: Any) -> None:

@@ -21,8 +21,10 @@ from cmalight.optim.control.control import Control, Held
 from cmalight.optim.control.pace import EpochPace
 from cmalight.optim.control.report import EpochReport, Reports
 from cmalight.optim.control.stalls import warn_if_stalled
+from cmalight.optim.inner.inner_state import parameters_of
 from cmalight.optim.inner.settling import GradientWeights
 from cmalight.optim.inner.steps import Stepping
+from cmalight.optim.inner.tally import as_count
 from cmalight.parallel.ranks import ranks_for
 from cmalight.rules.outcome import Outcome
 from cmalight.rules.rule import Rule
@@ -124,7 +126,7 @@ class Epoch:
         else:
             self.window = Window(control.parameters(), self._model, steps, control.evaluator)
             if found is not None:
-                _put(self.window, found, self._optimizer)
+                self.window.put(found, parameters_of(self._optimizer))
         self._judge.open(self.window)
         self.pace.plan()
         steps.to_training_point()
@@ -146,7 +148,7 @@ class Epoch:
             if self._state is _State.REJECTED:
                 return
             _require_open(self._state, "observe()")
-        self.window.observe(loss, _as_count(count), self._weights)
+        self.window.observe(loss, as_count(count), self._weights)
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         """The batches of `loader`, ending early once the epoch is certain to be rejected.
@@ -235,9 +237,7 @@ class Epoch:
         if self._state is not _State.REJECTED:
             _require_open(self._state, "abandon()")
         self._state = _State.ABANDONED
-        if self.window.earlier.samples and not self.window.counts.total and not self._reports:
-            self._optimizer.held_window = self.window  # as if it had not begun
-        else:
+        if not _waits_on(self):
             self.window.go_back()
 
     def cut_short(self) -> EpochReport | None:
@@ -267,7 +267,7 @@ class Epoch:
         finally:
             if self._weights is not None:
                 self._weights.end()
-            if state is _State.ABANDONED:
+            if state is _State.ABANDONED and self._optimizer.held_window is None:
                 f_current = self._judge.f_current
                 control.update(
                     f_current=math.inf if f_current is None else f_current, sample_current=self._judge.sample_current
@@ -301,8 +301,7 @@ class Epoch:
             report = self._judge.conclude_early(self.window, self.lookout.lower_bound)
             self._reports.add(report, self.window.counts.total)
         elif not self._reports or self.window.counts.total:  # else the last batch was the last of a part
-            if self.window.earlier.samples and not self.window.counts.total:
-                self._optimizer.held_window = self.window  # an epoch without batches is refused, those before it stay
+            if _waits_on(self):
                 refuse_empty_epoch()
             self._judge_window(is_over=True)
         self.report = self._reports.together()
@@ -376,14 +375,13 @@ class Epoch:
         return self._state is _State.OPEN
 
 
-def _put(window: Window, saved: dict[str, Any], optimizer: Host) -> None:
-    try:
-        window.put(saved, [p for group in optimizer.param_groups for p in group["params"]])
-    except (KeyError, ValueError, RuntimeError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"The state that was loaded has a window of epochs that does not fit this model: {error!r}. It was "
-            "dropped; the next epoch begins another."
-        ) from error
+def _waits_on(epoch: Epoch) -> bool:
+    """Whether it went on with a window, and has seen no batch: that is then held as if the epoch had not begun."""
+    if not epoch.window.earlier.samples or epoch.window.counts.total or epoch._reports:
+        return False
+    epoch._optimizer.steps.to_judged_point()
+    epoch._optimizer.held_window = epoch.window
+    return True
 
 
 def _require_open(state: _State, call: str) -> None:
@@ -401,15 +399,3 @@ def _exhaust_sampler(loader: object, iterator: Any) -> None:
         return
     for _ in itertools.islice(getattr(iterator, "_sampler_iter", ()), batches + 1):
         pass
-
-
-def _as_count(count: Any) -> float:
-    if type(count) is int and count > 0:  # the usual case, on the path of every batch
-        return float(count)
-    try:
-        value = float(count)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"Invalid count value: {count!r}; expected a number, the samples behind the loss") from error
-    if not 0.0 < value < math.inf:
-        raise ValueError(f"Invalid count value: {value}; expected the number of samples behind the mean loss")
-    return value

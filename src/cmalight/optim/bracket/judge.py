@@ -14,6 +14,7 @@ from cmalight.optim.control.report import EpochReport
 from cmalight.optim.control.state import UNKNOWN, ControlState, finite_or_unknown
 from cmalight.optim.inner.settling import GradientWeights, Totals
 from cmalight.parallel.ranks import Ranks
+from cmalight.rules.outcome import Outcome
 from cmalight.rules.rule import Decision, InnerCycle, Known, Rule, no_step
 
 logger = logging.getLogger("cmalight")
@@ -89,7 +90,8 @@ class Judge:
                 reported = inner
             if may_wait and self.rule.judges_parts and self._waits(inner, reported.f_tilde, of_epoch, totals):
                 window.leave_open(totals, self._sample_before)
-                return self._control.report_open(reported, self._known.phi), of_epoch.samples
+                waiting = Decision(Outcome.OPEN, self._zeta, 1.0, self._known.phi, None)
+                return self._control.commit(reported, waiting, sample=UNKNOWN), of_epoch.samples
             if totals.steps:
                 memory = self._control.memory(self.rule)
                 decision, memory = self.rule.decide(inner, self._known, memory, self)
@@ -103,20 +105,21 @@ class Judge:
         return self._commit(reported, decision), of_epoch.samples
 
     def _waits(self, inner: InnerCycle, f_tilde: float, of_epoch: Totals, totals: Totals) -> bool:
-        """Only if all ranks would: each may know another share of the budget."""
-        waits = (
-            totals.steps > 0
-            and inner.is_finite
-            and self.rule.waits(
+        """Only if all ranks would: each may know another share of the budget, and nothing else."""
+
+        def waits(share: float | None) -> bool:
+            return self.rule.waits(
                 self._known,
                 self._control.memory(self.rule),
                 batches=inner.batches,
                 of_epoch=of_epoch.samples / totals.nominal,
                 f_tilde=f_tilde,
-                share=inner.share,
+                share=share,
             )
-        )
-        return all(row[0] for row in self._ranks.gather(waits))
+
+        if not totals.steps or not inner.is_finite or not waits(None if inner.share is None else 0.0):
+            return False  # on every rank, without asking the others
+        return all(row[0] for row in self._ranks.gather(waits(inner.share)))
 
     def conclude_early(self, window: Window, lower_bound: float) -> EpochReport:
         """Of an epoch that is lost."""

@@ -158,9 +158,15 @@ class Window:
 
     def put(self, plain: dict[str, Any], params: Sequence[Tensor]) -> None:
         """Become the window that `plain` came from, over the same parameters and buffers."""
-        self.snapshot.put(plain["start"], params)
-        if self._remembered is not None:
-            self._remembered.put(plain["remembered"])
-        self.earlier = Earlier(**plain["earlier"])
-        self.counts = BatchCounts(nominal=plain["nominal"])
-        self.sample_before = plain["sample_before"]
+        try:
+            self.snapshot.put(plain["start"], params)
+            if self._remembered is not None:
+                self._remembered.put(plain["remembered"])
+            self.earlier = Earlier(**plain["earlier"])
+            self.counts = BatchCounts(nominal=plain["nominal"])
+            self.sample_before = plain["sample_before"]
+        except (KeyError, ValueError, RuntimeError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"The state that was loaded has a window of epochs that does not fit this model: {error!r}. It was "
+                "dropped; the next epoch begins another."
+            ) from error

@@ -19,7 +19,6 @@ from cmalight.optim.inner.step_size import SMALLEST, StepSizes
 from cmalight.optim.inner.steps import Stepping, trainable
 from cmalight.parallel.ranks import Ranks
 from cmalight.parallel.shards import local
-from cmalight.rules.outcome import Outcome
 from cmalight.rules.rule import Decision, InnerCycle, Rule
 
 logger = logging.getLogger("cmalight")
@@ -189,20 +188,6 @@ class Control:
             alpha=decision.alpha,
             f_tilde=inner.f_tilde,
             phi=decision.phi,
-            direction_norm=inner.direction_norm,
-            evaluations=state.evaluations - state.evaluations_reported,
-        )
-
-    def report_open(self, inner: InnerCycle, phi: float) -> EpochReport:
-        """Of an epoch that is not judged: nothing changes."""
-        state, lr = self.state, self.step_sizes.largest()
-        return EpochReport(
-            outcome=Outcome.OPEN,
-            lr=lr,
-            next_lr=lr,
-            alpha=inner.zeta,
-            f_tilde=inner.f_tilde,
-            phi=phi,
             direction_norm=inner.direction_norm,
             evaluations=state.evaluations - state.evaluations_reported,
         )

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from cmalight.evaluation.norms import all_finite
+
+
+class HasGroups(Protocol):
+    """An optimizer, as far as its parameters go.
+
+    Attributes:
+        param_groups: As torch has them.
+    """
+
+    param_groups: list[dict[str, Any]]
 
 
 class InnerState:
@@ -45,12 +55,12 @@ class InnerState:
 
     def plain(self) -> dict[str, Any]:
         """Tensors and numbers, for a state_dict; parameters by their number, as there."""
-        numbers = {p: at for at, p in enumerate(_parameters(self.optimizer))}
+        numbers = {p: at for at, p in enumerate(parameters_of(self.optimizer))}
         return {"state": {numbers.get(p, p): own for p, own in self._state.items()}, "groups": self._groups}
 
     def put(self, plain: dict[str, Any]) -> None:
         """Remember what `plain` gave."""
-        parameters = _parameters(self.optimizer)
+        parameters = parameters_of(self.optimizer)
         self._state = {parameters[at] if isinstance(at, int) else at: own for at, own in plain["state"].items()}
         if len(plain["groups"]) != len(self._groups):
             raise ValueError(f"it has {len(plain['groups'])} groups, not {len(self._groups)}")
@@ -74,7 +84,8 @@ class InnerState:
         return group.keys() - self._apart
 
 
-def _parameters(optimizer: Optimizer) -> list[Tensor]:
+def parameters_of(optimizer: HasGroups) -> list[Tensor]:
+    """All of its groups, trained or frozen, in the order in which torch numbers them."""
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -163,3 +164,16 @@ class BatchCounts:
             self.nominal, self._first = count, False
         self._before_cut = self._since_cut = 0.0
         return count / self.nominal
+
+
+def as_count(count: Any) -> float:
+    """What a caller says are the samples behind a loss."""
+    if type(count) is int and count > 0:  # the usual case, on the path of every batch
+        return float(count)
+    try:
+        value = float(count)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"Invalid count value: {count!r}; expected a number, the samples behind the loss") from error
+    if not 0.0 < value < math.inf:
+        raise ValueError(f"Invalid count value: {value}; expected the number of samples behind the mean loss")
+    return value
