@@ -37,6 +37,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
+from cmalight.evaluation.sample import outlying_rows
 from cmalight.rules import tolerant
 from cmalight.rules.rule import InnerCycle, Known
 
@@ -155,7 +156,7 @@ class Fixed:
 class Ruled:
     """A run under the package's rule; also what the rule asks, with the values that the race has evaluated."""
 
-    def __init__(self, options: dict[str, float], budget: float, per_epoch: int, rows: int) -> None:
+    def __init__(self, options: dict[str, float], budget: float, per_epoch: int, rows: int, apart: int) -> None:
         own = {
             "zeta0": None,
             "eps": 1e-15,
@@ -172,7 +173,7 @@ class Ruled:
         self.zeta = self.rule.begins_at(own["zeta0"] or own["usual"])
         self.eps, self.budget, self.end = own["eps"], own["budget"] or None, budget
         self.rows, self.per_epoch = rows if rows <= 2048 else min(int(own["sample"]), rows), per_epoch
-        self.price = own["charge"] * self.rows / 3 / BATCH
+        self.price = own["charge"] * (self.rows + apart) / 3 / BATCH
         self.work, self.steps, self.outcomes = 0.0, 0, []
 
     def start(self, f_0: float) -> None:
@@ -236,10 +237,10 @@ class Ruled:
         return self.after
 
 
-def made(name: str, budget: float, per_epoch: int, rows: int) -> Fixed | Ruled:
+def made(name: str, budget: float, per_epoch: int, rows: int, apart: int) -> Fixed | Ruled:
     kind, *rest = name.split()
     if kind == "rule":
-        return Ruled({key: float(text) for key, text in (r.split("=") for r in rest)}, budget, per_epoch, rows)
+        return Ruled({key: float(text) for key, text in (r.split("=") for r in rest)}, budget, per_epoch, rows, apart)
     run = Fixed(kind, float(rest[0]), budget)
     if len(rest) > 1:
         run.eps = float(rest[1].removeprefix("eps="))
@@ -253,7 +254,8 @@ def race(
     """Every named run from every seed to the true training loss at its end; after `trained` batches of Adam, if any."""
     per_epoch = max(1, len(x) // BATCH)
     keys = [(name, seed) for name in names for seed in seeds]
-    runs = [made(name, budget, per_epoch, len(x)) for name, _ in keys]
+    apart = outlying_rows((x, y)) if len(x) > 2048 else []
+    runs = [made(name, budget, per_epoch, len(x), len(apart)) for name, _ in keys]
     networks = Networks(x.shape[1], net, y.shape[1], [seed for _, seed in keys])
     w = networks.weights
     if trained:
@@ -261,9 +263,15 @@ def race(
         w = torch.stack([before[seeds.index(seed)]["weights"] for _, seed in keys])
     m, v, t = torch.zeros_like(w), torch.zeros_like(w), torch.zeros(len(keys), 1)
     sampled = drawn(len(x))
+    sampled = sampled[~torch.isin(sampled, torch.tensor(apart))]
+
+    def of_sample(weights: Tensor, rows: int) -> float:
+        mean, share = networks.f(weights, x[sampled[:rows]], y[sampled[:rows]])[0], len(apart) / len(x)
+        return (1 - share) * mean + share * networks.f(weights, x[apart], y[apart])[0] if apart else mean
+
     for i, run in enumerate(runs):
         if isinstance(run, Ruled):
-            run.start(networks.f(w[i : i + 1], x[sampled[: run.rows]], y[sampled[: run.rows]])[0])
+            run.start(of_sample(w[i : i + 1], run.rows))
     kept = [state.clone() for state in (w, m, v, t)]
     which = torch.tensor([seeds.index(seed) for _, seed in keys])
     orders = [torch.Generator().manual_seed(1000 + seed) for seed in seeds]
@@ -298,8 +306,7 @@ def race(
             if isinstance(run, Ruled):
                 is_last = run.work + run.price + 1 > run.end
                 if is_last or not math.isfinite(value) or (run.left == 0 and not run.waits()):
-                    sample = sampled[: run.rows]
-                    stands = run.close(networks.f(w[i : i + 1], x[sample], y[sample])[0])
+                    stands = run.close(of_sample(w[i : i + 1], run.rows))
                     for now, before in zip((w, m, v, t), kept, strict=True):
                         (before if stands else now)[i] = (now if stands else before)[i]
                     found[i]["outcomes"] = run.outcomes

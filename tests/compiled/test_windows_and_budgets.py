@@ -62,11 +62,15 @@ def test_several_starts_are_the_runs_they_would_be_alone(settings):
         assert mine.lr == pytest.approx(other.lr, rel=1e-10)
 
 
-def engine_of(network, optimizer, samples):
-    feed = TensorBatches(*data(samples), batch_size=10)
+def engine_for(network, optimizer, feed):
     engine = CompiledEngine(network, MSE, optimizer, feed, before_block=lambda _: None, seconds_left=lambda: math.inf)
     engine.prepare()
-    return engine, feed
+    return engine
+
+
+def engine_of(network, optimizer, samples):
+    feed = TensorBatches(*data(samples), batch_size=10)
+    return engine_for(network, optimizer, feed), feed
 
 
 @pytest.mark.parametrize(("samples", "is_whole"), [(64, True), (3000, False)])
@@ -80,6 +84,17 @@ def test_a_sample_is_evaluated_without_calling_the_model(samples, is_whole):
     network.register_forward_pre_hook(lambda *_: called.append(True))
     assert sample() == pytest.approx(value, rel=1e-13)
     assert not called
+
+
+def test_a_sample_with_rows_that_lie_outside_is_that_of_eager_steps():
+    network = model()
+    x, y = data(3000)
+    y[17] += 1000.0
+    feed = TensorBatches(x, y, batch_size=10)
+    engine = engine_for(network, tame(network), feed)
+    value = Objective(network, MSE, feed).sample()()
+    assert engine.objective().sample()() == pytest.approx(value, rel=1e-13)
+    assert value > 100 * Objective(network, MSE, TensorBatches(x[18:], y[18:])).sample()()
 
 
 def test_a_sample_of_a_model_that_draws_has_the_same_numbers_every_time():

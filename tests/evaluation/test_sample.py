@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from cmalight import Controlled, Objective, TensorBatches
-from cmalight.evaluation.sample import WHOLE, chosen_batches
+from cmalight.evaluation.sample import MOST_OUTSIDE, WHOLE, chosen_batches, outlying_rows
 from tests.helpers import MSE, copied_state, network, run_epoch, same_state, split, table
 
 
@@ -20,8 +20,8 @@ def rows(count: int):
 
 
 def chosen(loader, *, may_merge=True):
-    batches, is_whole = chosen_batches(loader, may_merge=may_merge)
-    return torch.cat([x for x, _ in batches]).flatten().tolist(), is_whole
+    drawn = chosen_batches(loader, may_merge=may_merge)
+    return torch.cat([x for x, _ in drawn.batches]).flatten().tolist(), drawn.is_whole
 
 
 LOADERS = {
@@ -67,9 +67,9 @@ def test_it_is_never_more_than_a_few_thousand_rows():
 def test_batches_that_cannot_be_merged_keep_their_size():
     """As BatchNorm needs it; from two to four of them."""
     for count, expected in ((100, 2), (1_000, 3), (20_000, 4)):
-        batches, is_whole = chosen_batches(TensorBatches(*rows(count), batch_size=20), may_merge=False)
-        assert not is_whole
-        assert [len(x) for x, _ in batches] == [20] * expected
+        drawn = chosen_batches(TensorBatches(*rows(count), batch_size=20), may_merge=False)
+        assert not drawn.is_whole
+        assert [len(x) for x, _ in drawn.batches] == [20] * expected
 
 
 def test_of_a_stream_the_first_batches_are_taken():
@@ -205,6 +205,61 @@ def test_an_objective_that_is_a_plain_function_is_evaluated_itself():
 
 def test_of_a_large_model_a_few_batches_have_to_do():
     x, y = table(1600)
-    batches, is_whole = chosen_batches(TensorBatches(x, y, batch_size=16), may_merge=True, weights=10_000_000)
-    assert not is_whole
-    assert sum(len(part) for part, _ in batches) == 4 * 16
+    drawn = chosen_batches(TensorBatches(x, y, batch_size=16), may_merge=True, weights=10_000_000)
+    assert not drawn.is_whole
+    assert sum(len(part) for part, _ in drawn.batches) == 4 * 16
+
+
+def with_outlying(kind: str):
+    """5,000 rows; what lies outside is in rows 7 and 4,000 of them."""
+    x, y = table(5_000)
+    if kind == "large inputs":
+        x[[7, 4_000]] *= 300.0
+    elif kind == "a large target":
+        y[[7, 4_000]] += 300.0
+    elif kind == "a rare feature":
+        x[:, 2] = 0.0
+        x[[7, 4_000], 2] = 1.0
+    return x, y
+
+
+@each_loader
+@pytest.mark.parametrize("kind", ["large inputs", "a large target", "a rare feature"])
+def test_rows_that_lie_far_outside_are_all_in_it_and_count_as_what_they_are(make, kind):
+    x, y = with_outlying(kind)
+    assert outlying_rows((x, y)) == [7, 4_000]
+    drawn = chosen_batches(make((x, y), 20), may_merge=True)
+    (apart,) = drawn.outlying
+    assert torch.equal(apart[0], x[[7, 4_000]])
+    assert (drawn.count, drawn.rows) == (2, 5_000)
+    others = torch.cat([some for some, _ in drawn.batches])
+    assert len(others) == 512
+    assert not any(torch.equal(row, far) for row in others for far in apart[0])
+    torch.manual_seed(0)
+    objective = Objective(nn.Linear(4, 1).double(), MSE, make((x, y), 20))
+    assert objective.sample()() == pytest.approx(objective(), rel=0.1)
+
+
+def test_of_a_table_without_such_rows_nothing_is_apart():
+    assert outlying_rows(table(5_000)) == []
+    assert chosen_batches(TensorBatches(*table(5_000)), may_merge=True).count == 0
+
+
+def test_what_has_no_variance_or_is_no_number_lies_nowhere():
+    x = torch.ones(3_000, 3)
+    assert outlying_rows((x, torch.arange(3_000))) == []
+    assert outlying_rows((torch.zeros(3_000, 0), x)) == []
+    x[5, 0], x[6, 1] = torch.inf, torch.nan
+    assert outlying_rows((x,)) == []
+    assert outlying_rows(()) == []
+    x[7, 2] = 1e30  # whose square is beyond single precision
+    assert outlying_rows((x,)) == [7]
+
+
+def test_of_very_many_that_lie_outside_the_farthest_are_taken():
+    x = torch.eye(200).repeat(1, 1)
+    x = torch.cat([x * torch.arange(1.0, 201.0), torch.zeros(3_000, 200)])  # each has a feature of its own
+    x[:150, 0] = 1.0  # and these share one
+    found = outlying_rows((x,))
+    assert len(found) == MOST_OUTSIDE
+    assert found == sorted(found)

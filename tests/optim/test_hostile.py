@@ -2,12 +2,13 @@
 
 import itertools
 import math
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from cmalight import CMALight, Controlled, Objective
+from cmalight import CMALight, Controlled, Objective, TensorBatches
 from tests.fuzz.cases import cases
 from tests.helpers import MSE, copied_state, run_epoch, same_state
 
@@ -57,6 +58,50 @@ def test_one_row_that_is_much_larger_than_the_others(make, lr, factor):
         for _ in range(60):
             order = torch.randperm(200, generator=generator)
             run_epoch(optimizer, objective, model, [(x[i], y[i]) for i in order.split(10)], early=True)
+            values.append(objective())
+        assert_nothing_bad_is_kept(values)
+
+
+def a_large_row(x: Tensor) -> None:
+    x[0] *= 1000.0
+
+
+def a_rare_feature(x: Tensor) -> None:
+    x[:, 0] = 0.0
+    x[:2, 0] = 100.0
+
+
+def heavy_tails(x: Tensor) -> None:
+    x /= torch.randn(x.shape, generator=torch.Generator().manual_seed(7)).abs()
+
+
+BASES = {
+    "sgd": torch.optim.SGD,
+    "momentum": partial(torch.optim.SGD, momentum=0.9),
+    "rmsprop": torch.optim.RMSprop,
+    "adagrad": torch.optim.Adagrad,
+    "adam": partial(torch.optim.Adam, eps=1e-15),
+}
+
+
+@pytest.mark.parametrize("budget", [{"max_epochs": 12}, {}], ids=["a budget", "none"])
+@pytest.mark.parametrize("spoil", [a_large_row, a_rare_feature, heavy_tails], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("base", BASES.values(), ids=BASES.keys())
+def test_what_a_few_of_many_rows_do_is_seen(base, spoil, budget):
+    """5,000 rows, of which the sample has a tenth: rows beyond it would let f rise by a factor of 10 to 10⁶."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(5_000, 20, generator=generator)
+    spoil(x)
+    y = x @ torch.randn(20, 1, generator=generator) / 4.5 + 0.1 * torch.randn(5_000, 1, generator=generator)
+    for lr, hidden in itertools.product((1e-3, 0.1), (0, 30)):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(20, hidden), nn.ReLU(), nn.Linear(hidden, 1)) if hidden else nn.Linear(20, 1)
+        objective = Objective(model, MSE, TensorBatches(x, y, batch_size=64))
+        optimizer = Controlled(base(model.parameters(), lr=lr), **budget)
+        values = [objective()]
+        for _ in range(12):
+            order = torch.randperm(5_000, generator=generator)
+            run_epoch(optimizer, objective, model, [(x[i], y[i]) for i in order.split(64)])
             values.append(objective())
         assert_nothing_bad_is_kept(values)
 

@@ -105,9 +105,11 @@ def test_the_batches_that_accelerate_repeats_count_once():
     assert sorted(seen) == list(range(7))
 
 
-def _sampled(rank):
+def _sampled(rank, lies_outside=None):
     """Each rank has its part of 6,000 rows."""
     x, y = table(6000)
+    if lies_outside is not None:
+        y[lies_outside] += 1000.0
     part = split(x[rank::2], y[rank::2], 20)
     model = DDP(network())
     objective = Objective(model, MSE, part)
@@ -122,3 +124,11 @@ def test_a_sample_is_the_same_number_on_every_rank(tmp_path):
     assert value == again
     assert value == pytest.approx(whole, rel=0.15)
     assert value != whole
+
+
+def test_a_row_that_lies_outside_the_part_of_one_rank_is_in_the_sample_of_all(tmp_path):
+    first, second = on_ranks(_sampled, tmp_path, 5)
+    assert first == second
+    value, again, whole = first
+    assert value == again
+    assert value == pytest.approx(whole, rel=0.15)

@@ -18,7 +18,7 @@ _SAMPLES = 1 << 11
 
 def merged(loader: Iterable[Any], model: nn.Module) -> Iterator[Any]:
     """The batches of `loader`, joined where they are pairs of tensors that fit together."""
-    tensors = _whole_tensors(loader)
+    tensors = whole_tensors(loader)
     if tensors is not None:
         yield from _slices(tensors, samples_in_one(tensors[0], model))
         return
@@ -30,7 +30,7 @@ def merged(loader: Iterable[Any], model: nn.Module) -> Iterator[Any]:
             waiting = []
             yield batch
             continue
-        if waiting and not (len(batch[0]) <= room and _fits(waiting[0], batch)):
+        if waiting and not (len(batch[0]) <= room and fits(waiting[0], batch)):
             yield from _joined(waiting)
             waiting = []
         if not waiting:
@@ -64,7 +64,8 @@ def _joined(waiting: list[Pair]) -> Iterator[Pair]:
         yield torch.cat([b[0] for b in waiting]), torch.cat([b[1] for b in waiting])
 
 
-def _fits(first: Pair, other: Pair) -> bool:
+def fits(first: Pair, other: Pair) -> bool:
+    """Whether they can be joined."""
     return all(a.shape[1:] == b.shape[1:] for a, b in zip(first, other, strict=True))
 
 
@@ -79,7 +80,7 @@ def _slices(tensors: Pair, size: int) -> Iterator[Pair]:
         yield inputs[start : start + size], target[start : start + size]
 
 
-def _whole_tensors(loader: Iterable[Any]) -> Pair | None:
+def whole_tensors(loader: Iterable[Any]) -> Pair | None:
     """The tensors behind TensorBatches or a DataLoader(TensorDataset) that visits every sample once; else None."""
     in_memory: Any = loader
     if hasattr(loader, "for_evaluation") and is_pair_of_tensors(in_memory.tensors):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -135,10 +136,10 @@ class Objective:
             self._set_mode()
             may_merge = self.may_merge()
             weights = sum(p.numel() for p in self.model.parameters())
-            batches, is_whole = chosen_batches(self._part, may_merge=may_merge, weights=weights)
+            chosen = chosen_batches(self._part, may_merge=may_merge, weights=weights)
             if may_merge:
-                batches = list(merged(batches, self.model))
-        return Sample(self, batches, is_whole and self._ranks.alone)
+                chosen = replace(chosen, batches=list(merged(chosen.batches, self.model)))
+        return Sample(self, chosen.with_those_of(self._ranks))
 
     @torch.no_grad()
     def mean_over(self, batches: Iterable[Any]) -> float:

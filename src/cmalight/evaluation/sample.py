@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
+from cmalight.evaluation.larger_batches import fits, is_pair_of_tensors, whole_tensors
 from cmalight.evaluation.randomness import RandomSource
 from cmalight.evaluation.rank_parts import sizes_of
+from cmalight.parallel.ranks import Ranks
 
 # All of the data where it is not more than this and small batches can be made into large ones.
 WHOLE = 2048
@@ -22,6 +25,11 @@ _CHEAP = 1 << 26
 _SHARE = 0.06
 _FEWEST_BATCHES, _MOST_BATCHES = 2, 4
 _SEED = 0x5A3917
+# A row lies outside if it has more than this share of a column's variance all by itself; so many are taken at most.
+_OUTSIDE, MOST_OUTSIDE = 1 / 16, 64
+# Numbers of a table; larger ones are not looked through.
+_LOOKED_THROUGH = 1 << 26
+_IN_CACHE = 1 << 17
 
 
 class Passes(Protocol):
@@ -37,29 +45,64 @@ class Passes(Protocol):
         """The mean loss per sample of these batches."""
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """What a sample is made of.
+
+    Attributes:
+        batches: Of rows that stand for all the others.
+        is_whole: Whether they are all the data.
+        outlying: Batches of rows that stand for themselves alone.
+        count: How many those are.
+        rows: How many there are in all, where it is known.
+    """
+
+    batches: list[Any]
+    is_whole: bool = False
+    outlying: list[Any] = field(default_factory=list)
+    count: float = 0.0
+    rows: float = 0.0
+
+    def with_those_of(self, ranks: Ranks) -> Chosen:
+        """Each has chosen of its own part."""
+        if ranks.alone:
+            return self
+        each = ranks.gather(self.count, self.rows)
+        count, rows = (sum(values) for values in zip(*each, strict=True))
+        return replace(self, is_whole=False, count=count, rows=rows)
+
+
 class Sample:
     """Calling it gives the mean loss of the same few batches, with the same random numbers, every time.
+
+    Args:
+        objective: What is evaluated.
+        chosen: On what.
 
     Attributes:
         is_whole: Whether the few are all there are, so that it is the objective itself.
     """
 
-    def __init__(self, objective: Passes, batches: Sequence[Any], is_whole: bool) -> None:
-        self.is_whole = is_whole
+    def __init__(self, objective: Passes, chosen: Chosen) -> None:
+        self.is_whole = chosen.is_whole
         self._objective = objective
-        self._batches = batches
+        self._chosen = chosen
 
     def __call__(self) -> float:
         """Not broken off where the time is over: what was done last has to be judged, or it is lost."""
         limit, self._objective.before_batch = self._objective.before_batch, None
         try:
-            return self._objective.mean_over(self._batches)
+            chosen, mean = self._chosen, self._objective.mean_over(self._chosen.batches)
+            if not chosen.count:
+                return mean
+            share = chosen.count / chosen.rows
+            return (1.0 - share) * mean + share * self._objective.mean_over(chosen.outlying)
         finally:
             self._objective.before_batch = limit
 
 
-def chosen_batches(loader: Iterable[Any], *, may_merge: bool, weights: int = 1) -> tuple[list[Any], bool]:
-    """The batches of a sample of what `loader` gives, and whether that is all of it.
+def chosen_batches(loader: Iterable[Any], *, may_merge: bool, weights: int = 1) -> Chosen:
+    """The batches of a sample of what `loader` gives.
 
     Args:
         loader: May be iterated, where its rows cannot be had otherwise.
@@ -71,20 +114,52 @@ def chosen_batches(loader: Iterable[Any], *, may_merge: bool, weights: int = 1) 
     """
     sizes = sizes_of(loader)
     if sizes is None:
-        return _first(loader, _MOST_BATCHES), False
-    rows = int(sum(sizes))
+        return Chosen(_first(loader, _MOST_BATCHES))
     wanted = rows_wanted(sizes, may_merge=may_merge, weights=weights)
     if wanted is None:
-        return list(loader), True
+        return Chosen(list(loader), is_whole=True, rows=sum(sizes))
+    tensors = _tensors_of(loader) if may_merge else ()
+    if apart := outlying_rows(tensors):
+        return _with_all_of(apart, tensors, wanted, int(sizes[0]))
+    return _drawn_of(loader, sizes, wanted)
+
+
+def _drawn_of(loader: Iterable[Any], sizes: Sequence[float], wanted: int) -> Chosen:
+    rows = int(sum(sizes))
     if hasattr(loader, "for_evaluation"):  # TensorBatches
         in_memory: Any = loader
-        return _rows_of(in_memory.tensors, _drawn(rows, wanted), in_memory.batch_size), wanted == rows
+        batches = _rows_of(in_memory.tensors, _drawn(rows, wanted), in_memory.batch_size)
+        return Chosen(batches, is_whole=wanted == rows, rows=rows)
     if _is_plain(loader):
-        return _items_of(loader, _drawn(rows, wanted)), False
+        return Chosen(_items_of(loader, _drawn(rows, wanted)), rows=rows)
     if isinstance(loader, list | tuple):
         count = max(1, min(len(loader), round(len(loader) * wanted / rows)))
-        return [loader[number] for number in _drawn(len(loader), count)], count == len(loader)
-    return _first(loader, max(1, round(len(sizes) * wanted / rows))), False
+        batches = [loader[number] for number in _drawn(len(loader), count)]
+        return Chosen(batches, is_whole=count == len(loader), rows=rows)
+    return Chosen(_first(loader, max(1, round(len(sizes) * wanted / rows))), rows=rows)
+
+
+def _tensors_of(loader: Iterable[Any]) -> tuple[torch.Tensor, ...]:
+    """Those behind it, or that its batches can be made into; none where its rows cannot be had without a pass."""
+    tensors = whole_tensors(loader)
+    if tensors is not None or not isinstance(loader, list | tuple):
+        return tensors or ()
+    if not all(is_pair_of_tensors(batch) and fits(loader[0], batch) for batch in loader):
+        return ()
+    if sum(part.numel() for batch in loader for part in batch) > _LOOKED_THROUGH:
+        return ()
+    return tuple(torch.cat([batch[part] for batch in loader]) for part in (0, 1))
+
+
+def _with_all_of(apart: list[int], tensors: Sequence[torch.Tensor], wanted: int, size: int) -> Chosen:
+    """A sample of the other rows, and all of these, each by its share of the data."""
+    rows = len(tensors[0])
+    is_other = torch.ones(rows, dtype=torch.bool)
+    is_other[apart] = False
+    others = is_other.nonzero()[:, 0]
+    drawn = others[_drawn(len(others), min(wanted, len(others)))].tolist()
+    outlying = _rows_of(tensors, apart, len(apart))
+    return Chosen(_rows_of(tensors, drawn, size), outlying=outlying, count=len(apart), rows=rows)
 
 
 def rows_wanted(sizes: Sequence[float], *, may_merge: bool, weights: int) -> int | None:
@@ -133,3 +208,36 @@ def _items_of(loader: Any, numbers: list[int]) -> list[Any]:
     size = loader.batch_size
     cut = [numbers[start : start + size] for start in range(0, len(numbers), size)]
     return [loader.collate_fn([loader.dataset[number] for number in part]) for part in cut]
+
+
+def outlying_rows(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """Those that a random sample of a table would miss, although steps on them decide where the weights go.
+
+    Such as one that is a thousand times as large as others, or the few that have a rare feature.
+
+    Args:
+        tensors: Of equal length; those that are not of real numbers say nothing.
+
+    Returns:
+        The numbers of those that lie farthest outside, in order.
+    """
+    tables = [t.detach().reshape(len(t), -1) for t in tensors if t.is_floating_point() and t.numel()]
+    if not tables or sum(t.numel() for t in tables) > _LOOKED_THROUGH:
+        return []
+    largest = torch.stack([_largest_shares(t) for t in tables]).amax(0)
+    found = (largest > _OUTSIDE).nonzero()[:, 0]
+    return found[largest[found].argsort(descending=True)[:MOST_OUTSIDE]].sort().values.tolist()
+
+
+def _largest_shares(t: torch.Tensor) -> torch.Tensor:
+    """Of each row in the variance of any column; zero where none can have so much."""
+    mean = t.mean(0)
+    total, most = torch.zeros_like(mean), torch.zeros_like(mean)
+    for rows in torch.split(t, max(1, _IN_CACHE // t.shape[1])):
+        squares = (rows - mean).square_()
+        total += squares.sum(0)
+        most = torch.maximum(most, squares.amax(0))
+    few = t[:, (most > _OUTSIDE * total) | ~total.isfinite()].double()  # beyond single precision's range, it may be
+    squares = (few - few.mean(0)).square_()
+    shares = squares.div_(squares.sum(0)).nan_to_num_(0.0, 0.0, 0.0)  # of one value only, or not finite
+    return torch.cat([shares, shares.new_zeros(len(t), 1)], dim=1).amax(1).cpu()
