@@ -16,6 +16,7 @@ from cmalight.rules.tolerant import (
     LEVEL,
     PART,
     PATIENCE,
+    PATIENCE_ABOVE,
     REST,
     RISE_SHARE,
     RISE_STEPS,
@@ -55,6 +56,7 @@ class Twin:
         self.usual = self.zeta if usual == math.inf and growth == 1.0 else usual
         self.scale = math.inf
         self.since_low = self.wait = self.due = 0
+        self.cap = math.inf
         self.steps = self.epochs = 0
         self.judged = 0.0
         self.seen: set[str] = set()
@@ -190,7 +192,12 @@ class Twin:
             self.since_low = 0
             self.due = max(REST, self.due)
         elif self.due <= 0 and (share is None or share < 1.0 - self.decay):
-            self.grow(before, after)
+            if self.since_low >= PATIENCE_ABOVE and self.zeta > self.usual:  # line 38
+                self.seen.add("stagnated above")
+                self.zeta = self.cap = max(self.theta * self.zeta, self.usual)
+                self.since_low = 0
+            else:
+                self.grow(before, after)
 
     def grow(self, before: float, after: float) -> None:
         factor = 1.0
@@ -201,7 +208,7 @@ class Twin:
             and 0.0 < after <= min(GATE * self.f_0, LEVEL * self.scale)
             and before <= STEADY * self.low_before
         ):
-            factor = max(1.0, min(self.growth, CAP * self.usual / self.zeta))
+            factor = max(1.0, min(self.growth, min(CAP * self.usual, self.cap) / self.zeta))
         if factor > 1.0:
             self.seen.add("grown")
         self.zeta *= factor

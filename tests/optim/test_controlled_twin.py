@@ -58,4 +58,5 @@ def test_together_they_reach_every_line():
         for settings in ({}, {"usual": 0.5, "window": 3}):
             seen |= assert_twins(BASES[name], settings, epochs=8, lr=lr)
     seen |= assert_twins(BASES["adam"], {}, epochs=10, lr=1e-2, size=4)
-    assert seen == {"start", "refused early", "refused", "grown", "stagnated"}
+    seen |= assert_twins(BASES["adam"], {"usual": 0.05, "window": 3, "max_epochs": 60}, epochs=60, lr=0.05)
+    assert seen == {"start", "refused early", "refused", "grown", "stagnated", "stagnated above"}

@@ -154,11 +154,12 @@ def test_claim_1_counts_a_window_by_its_samples_over_the_size_of_its_first_batch
 @example([0.97] * 250, 0.01, 0.01, True)
 @example([*[0.9] * 8, 2.0, *[0.85] * 60], math.inf, 1e-3, True)
 @example([0.8, 3.0] * 60, 0.01, 0.01, True)
+@example([*[0.85] * 20, *[1.01] * 30, *[0.9] * 20, *[1.01] * 30, *[0.9] * 20], 0.01, 0.01, True)
 def test_claim_2_step_sizes_are_bounded_and_a_refusal_bars_growth_for_longer_each_time(sequence, usual, lr, budget):
     windows = list(run(sequence, usual, lr, budget=budget))
-    refusals, barred, followed = 0, 0, set()
+    refusals, barred, followed, cap = 0, 0, set(), math.inf
     for window in windows:
-        assert window.zeta <= CAP * window.usual * (1 + 1e-9)
+        assert window.zeta <= min(CAP * window.usual, cap) * (1 + 1e-9)
         if window.rose:
             assert barred == 0
             assert window.zeta <= window.usual * (1 + 1e-9) or (window.new_low and window.f_after <= GATE * F_0)
@@ -167,7 +168,9 @@ def test_claim_2_step_sizes_are_bounded_and_a_refusal_bars_growth_for_longer_eac
         if not window.outcome.keeps:
             refusals += 1
             barred = max(barred, 2**refusals - 2)
-        if window.outcome is Outcome.STAGNATED:
+        if window.outcome is Outcome.STAGNATED and budget:
+            cap = window.zeta
+        elif window.outcome is Outcome.STAGNATED:
             barred = max(barred, REST - 1)
     assert len(followed - {0}) <= math.log2(len(windows) + 2) - 1
 

@@ -325,8 +325,27 @@ def test_after_a_plateau_new_lows_bring_the_step_size_back():
 
 
 def test_line_38_with_a_budget_they_do_not():
-    memory = replace(MEMORY, windows_since_low=tolerant.PATIENCE + 5)
+    memory = replace(MEMORY, windows_since_low=tolerant.PATIENCE_ABOVE + 5)
     assert judged(0.82, memory, share=0.3)[0].outcome is Outcome.KEPT
+
+
+def test_line_38_with_a_budget_many_of_them_end_a_growth():
+    memory = replace(MEMORY, windows_since_low=tolerant.PATIENCE_ABOVE - 1)
+    decision, after = judged(0.82, memory, share=0.3, zeta=0.08)
+    assert decision == Decision(Outcome.STAGNATED, 0.08, 0.5, phi=0.8, f_next=None)
+    assert (after.windows_since_low, after.cap, after.due) == (0, 0.04, MEMORY.due - 1)
+    decision, after = judged(0.82, memory, share=0.3, zeta=0.015)  # to what is usual, no further
+    assert (decision.zeta_factor, after.cap) == (pytest.approx(0.01 / 0.015), pytest.approx(0.01))
+    one_less = replace(memory, windows_since_low=tolerant.PATIENCE_ABOVE - 2)
+    for other, share in ((one_less, 0.3), (replace(memory, due=3), 0.3), (memory, 0.7)):
+        assert judged(0.82, other, share=share, zeta=0.08)[0].outcome is Outcome.KEPT
+
+
+def test_line_37_what_stagnated_is_not_grown_to_again():
+    memory = replace(MEMORY, cap=0.03)
+    decision, _ = judged(PAYS, memory, before=0.8, share=0.3, zeta=0.02)
+    assert (decision.outcome, decision.zeta_factor) == (Outcome.GROWN, pytest.approx(1.5))
+    assert judged(PAYS, memory, before=0.8, share=0.3, zeta=0.03)[0].outcome is Outcome.KEPT
 
 
 def test_what_somebody_else_sets_is_not_raised():

@@ -34,6 +34,8 @@ SLACK = 0.05
 # Without a budget: after so many windows without a new low it shrinks, rests for some windows, and never falls below
 # usual √(EARLY/B): however long a plateau is, steps that could leave it stay possible.
 PATIENCE, REST, EARLY = 3, 8, 256.0
+# With one: after so many it falls towards what is usual, and grows no further than that again.
+PATIENCE_ABOVE = 20
 # The rise at the start: over so many steps, or this share of the budget where that is shorter.
 RISE_STEPS, RISE_SHARE = 32, 0.05
 # The first windows are this long, in batches; later ones this share of the batches before them. Epochs that are shorter
@@ -76,6 +78,7 @@ class Remembered:
         windows_since_low: How many were kept without one.
         wait: For how many windows the last refusal bars a rise.
         due: How many of them are left.
+        cap: What ζ may grow to.
     """
 
     low: float = math.inf
@@ -86,6 +89,7 @@ class Remembered:
     windows_since_low: int = 0
     wait: int = 0
     due: float = 0
+    cap: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -210,11 +214,16 @@ class TolerantRule(Rule):
             return self._moved(inner, memory, min(1.0, max(self.settings.theta, least / inner.zeta)))
         if memory.due > 0 or self._is_late(inner):
             return self._moved(inner, memory, 1.0)
+        if since_low >= PATIENCE_ABOVE and inner.zeta > usual:  # line 38
+            factor = max(self.settings.theta, usual / inner.zeta)
+            memory = replace(memory, windows_since_low=0, cap=factor * inner.zeta)
+            return self._moved(inner, memory, factor)
         if inner.zeta < usual < math.inf and f_after <= ask.sample_before():  # line 36
             return self._moved(inner, memory, min(self.settings.growth, usual / inner.zeta))
         is_far_down = since_low == 0 and 0.0 < f_after <= min(GATE * known.f_0, LEVEL * memory.scale)
         if is_far_down and ask.sample_before() <= STEADY * low_before:  # line 37
-            return self._moved(inner, memory, max(1.0, min(self.settings.growth, CAP * usual / inner.zeta)))
+            most = min(CAP * usual, memory.cap)
+            return self._moved(inner, memory, max(1.0, min(self.settings.growth, most / inner.zeta)))
         return self._moved(inner, memory, 1.0)
 
     def _moved(self, inner: InnerCycle, memory: Remembered, factor: float) -> tuple[Decision, Remembered]:
