@@ -11,6 +11,7 @@ from cmalight.rules.tolerant import (
     CAP,
     EARLY,
     FAR,
+    FEW,
     FIRST,
     GATE,
     LEVEL,
@@ -20,6 +21,7 @@ from cmalight.rules.tolerant import (
     REST,
     RISE_SHARE,
     RISE_STEPS,
+    SETTLED,
     SLACK,
     START,
     STEADY,
@@ -142,7 +144,7 @@ class Twin:
         self.judged += count
         self.due -= 1
         after = self.evaluate()
-        highest = self.low + self.tolerance * abs(self.scale) * max(1.0, FIRST / max(1.0, count))
+        highest = self.low + self.tolerance * abs(self.scale) * max(1.0, FEW / max(1.0, count))
         highest = before if self.starting else max(highest, before)
         bound = self.f_0
         if self.low > LEVEL * self.f_0 and count > 1.0:
@@ -181,7 +183,7 @@ class Twin:
         if self.starting:
             self.starting = False
             self.usual = min(self.usual, self.zeta) if self.usual == math.inf else self.usual
-        if self.judged < FIRST:
+        if self.judged < SETTLED:
             self.low = after
         elif self.scale == math.inf or self.judged <= 2 * FIRST:
             self.scale = after

@@ -42,6 +42,9 @@ RISE_STEPS, RISE_SHARE = 32, 0.05
 # than the first windows are judged together, unless losses are this many times f_0.
 FIRST, PART = 32, 0.125
 FAR = 10.0
+# Windows of fewer batches may end higher, as many times as they are shorter; and what the first batches of a run pass
+# through is no low.
+FEW, SETTLED = 32, 32
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,7 @@ class TolerantRule(Rule):
             return False
         if memory.starting:
             return f_after <= ask.sample_before()
-        tolerated = self.settings.tolerance * abs(memory.scale) * max(1.0, FIRST / max(1.0, inner.batches))
+        tolerated = self.settings.tolerance * abs(memory.scale) * max(1.0, FEW / max(1.0, inner.batches))
         return f_after <= memory.low + tolerated or f_after <= ask.sample_before()
 
     def is_near(self, inner: InnerCycle, known: Known, memory: Remembered, ask: Evaluations, f_after: float) -> bool:
@@ -204,7 +207,7 @@ class TolerantRule(Rule):
         if memory.starting:  # nothing moves, so nothing says how far to rise
             usual = inner.zeta if usual == math.inf else usual
             memory = replace(memory, starting=0, usual_lr=usual)
-        if memory.batches_judged < FIRST:
+        if memory.batches_judged < SETTLED:
             memory = replace(memory, low=f_after)  # a few steps pass through lower points than they can stay at
         elif memory.scale == math.inf or memory.batches_judged <= 2 * FIRST:
             memory = replace(memory, scale=f_after)
