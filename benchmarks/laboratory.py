@@ -254,7 +254,7 @@ def race(
     """Every named run from every seed to the true training loss at its end; after `trained` batches of Adam, if any."""
     per_epoch = max(1, len(x) // BATCH)
     keys = [(name, seed) for name in names for seed in seeds]
-    apart = outlying_rows((x, y)) if len(x) > 2048 else []
+    apart = outlying_rows((x, y), most=64) if len(x) > 2048 else []
     runs = [made(name, budget, per_epoch, len(x), len(apart)) for name, _ in keys]
     networks = Networks(x.shape[1], net, y.shape[1], [seed for _, seed in keys])
     w = networks.weights

@@ -7,7 +7,8 @@ Workloads: resnet (BatchNorm, augmentation), finetune (the same on other classes
 ten epochs and in one), mlp (dropout), lstm, denoiser; with bad data: mlp+bad_batch, mlp+label_noise, mlp+spikes.
 
 Solvers: cosine:PEAK (AdamW, warm-up and cosine), fixed:LR (AdamW), adam-wsd:PEAK (Adam with eps 1e-15: warm-up, a
-constant step size, a line to zero over the last 40 %), schedule-free (AdamW), controlled or controlled:LR.
+constant step size, a line to zero over the last 40 %), schedule-free (AdamW), controlled or controlled:LR, and
+controlled:NAME=VALUE with another constant of `rules/tolerant.py`.
 
 Seed 0, or those of --seeds. One line per run; a run that is in OUT.jsonl is not repeated. FOLDER has CIFAR-10's
 cifar-10-binary.tar.gz, Covtype's covtype.data.gz and Beijing's PRSA_data_2010.1.1-2014.12.31.csv, or those of them that
@@ -22,9 +23,11 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import fmean, geometric_mean
 from typing import Any
+from unittest import mock
 
 import torch
 from common import table
@@ -33,6 +36,7 @@ from torch.optim import Adam, AdamW, Optimizer
 from workload_models import WORKLOADS, Batch, Workload, workload
 
 from cmalight import Controlled, Objective
+from cmalight.rules import tolerant
 
 COSINES = tuple(f"cosine:{peak}" for peak in ("3e-4", "1e-3", "3e-3", "1e-2"))
 SOLVERS = (*COSINES, "fixed:1e-3", "adam-wsd:5e-3", "adam-wsd:1e-2", "schedule-free", "controlled")
@@ -93,7 +97,11 @@ def measured(work: Workload, solver: str, seed: int) -> Run:
         schedule_free(work, model, seed)
     elif kind != "controlled":
         raise SystemExit(f"There is no solver {solver!r}: expected one such as {', '.join(SOLVERS)}")
-    more = controlled(work, model, seed, float(value or 7e-3)) if kind == "controlled" else {}
+    more = {}
+    if kind == "controlled":
+        name, _, constant = value.partition("=")
+        with mock.patch.object(tolerant, name, float(constant)) if constant else nullcontext():
+            more = controlled(work, model, seed, 7e-3 if constant else float(value or 7e-3))
     seconds = round(time.perf_counter() - start, 1)
     figures = {"train": work.training_loss(model), "validation": work.validate(model), "metric": work.metric}
     return {"workload": work.name, "solver": solver, "seed": seed, **figures, "seconds": seconds, **more}

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from cmalight import Controlled, Objective, TensorBatches
-from cmalight.evaluation.sample import MOST_OUTSIDE, WHOLE, chosen_batches, outlying_rows
+from cmalight.evaluation.sample import WHOLE, chosen_batches, outlying_rows
 from tests.helpers import MSE, copied_state, network, run_epoch, same_state, split, table
 
 
@@ -219,47 +219,81 @@ def with_outlying(kind: str):
         y[[7, 4_000]] += 300.0
     elif kind == "a rare feature":
         x[:, 2] = 0.0
-        x[[7, 4_000], 2] = 1.0
+        x[[7, 4_000], 2] = 100.0
     return x, y
+
+
+def outlying(*tensors, most=64):
+    return outlying_rows(tensors, most=most)
 
 
 @each_loader
 @pytest.mark.parametrize("kind", ["large inputs", "a large target", "a rare feature"])
-def test_rows_that_lie_far_outside_are_all_in_it_and_count_as_what_they_are(make, kind):
+def test_rows_that_lie_far_outside_are_in_it_and_count_as_what_they_are(make, kind):
     x, y = with_outlying(kind)
-    assert outlying_rows((x, y)) == [7, 4_000]
-    drawn = chosen_batches(make((x, y), 20), may_merge=True)
-    (apart,) = drawn.outlying
-    assert torch.equal(apart[0], x[[7, 4_000]])
-    assert (drawn.count, drawn.rows) == (2, 5_000)
+    drawn = chosen_batches(make((x, y), 20), may_merge=True, count=len)
+    far = torch.cat([some for some, _ in drawn.outlying])
+    assert {7, 4_000} <= {int((x == row).all(1).nonzero()[0]) for row in far}
+    assert all(len(some) <= 20 for some, _ in drawn.outlying)
+    assert (drawn.count, drawn.rows) == (len(far), 5_000)
+    assert len(far) <= 512 / 8
     others = torch.cat([some for some, _ in drawn.batches])
     assert len(others) == 512
-    assert not any(torch.equal(row, far) for row in others for far in apart[0])
+    assert not any(torch.equal(row, other) for row in far for other in others)
     torch.manual_seed(0)
     objective = Objective(nn.Linear(4, 1).double(), MSE, make((x, y), 20))
     assert objective.sample()() == pytest.approx(objective(), rel=0.1)
 
 
 def test_of_a_table_without_such_rows_nothing_is_apart():
-    assert outlying_rows(table(5_000)) == []
-    assert chosen_batches(TensorBatches(*table(5_000)), may_merge=True).count == 0
+    assert outlying(*table(5_000)) == []
+    assert chosen_batches(TensorBatches(*table(5_000)), may_merge=True, count=len).count == 0
 
 
 def test_what_has_no_variance_or_is_no_number_lies_nowhere():
     x = torch.ones(3_000, 3)
-    assert outlying_rows((x, torch.arange(3_000))) == []
-    assert outlying_rows((torch.zeros(3_000, 0), x)) == []
+    assert outlying(x, torch.arange(3_000)) == []
+    assert outlying(torch.zeros(3_000, 0), x) == []
     x[5, 0], x[6, 1] = torch.inf, torch.nan
-    assert outlying_rows((x,)) == []
-    assert outlying_rows(()) == []
+    assert outlying(x) == []
+    assert outlying() == []
     x[7, 2] = 1e30  # whose square is beyond single precision
-    assert outlying_rows((x,)) == [7]
+    assert 7 in outlying(x)
+    half = torch.zeros(3_000, 1, dtype=torch.float16)
+    half[9] = 6e4
+    assert 9 in outlying(half)
+    assert outlying(half.to_sparse()) == []
 
 
-def test_of_very_many_that_lie_outside_the_farthest_are_taken():
-    x = torch.eye(200).repeat(1, 1)
-    x = torch.cat([x * torch.arange(1.0, 201.0), torch.zeros(3_000, 200)])  # each has a feature of its own
-    x[:150, 0] = 1.0  # and these share one
-    found = outlying_rows((x,))
-    assert len(found) == MOST_OUTSIDE
+def test_of_many_that_lie_outside_the_farthest_are_taken_from_each_column():
+    x = torch.zeros(5_000, 120)
+    x[range(100), range(100)] = 1.0  # a category of one row
+    x[200:230, 110] = 50.0  # a feature that thirty rows have
+    x[300, 111], x[301, 111] = 1e6, 1e3  # the one hides the other from the variance
+    found = outlying(x)
+    assert len(found) == 64
     assert found == sorted(found)
+    assert {300, 301} <= set(found)
+    assert sum(200 <= row < 230 for row in found) == 4
+    assert outlying(x, most=2) == [300, 301]
+
+
+@pytest.mark.parametrize("samples", [40, 300, 2_000])
+def test_of_few_rows_none_lies_outside(samples):
+    """A few rows of many columns have much of a column's variance each; a large model makes the sample a part."""
+    x = torch.randn(samples, 2_000, generator=torch.Generator().manual_seed(0))
+    drawn = chosen_batches(TensorBatches(x, x[:, :1], batch_size=8), may_merge=True, weights=10_000_000, count=len)
+    assert drawn.count == 0
+    assert not drawn.is_whole
+
+
+@pytest.mark.parametrize("options", [{"ignore_index": 2}, {"weight": torch.tensor([1.0, 5.0, 0.0])}])
+def test_where_rows_count_differently_none_is_taken_apart(options):
+    """Their share of the data would not be their share of the mean."""
+    x = torch.randn(5_000, 3, generator=torch.Generator().manual_seed(0))
+    y = torch.arange(5_000) % 3
+    x[2] *= 1000.0  # which does not count
+    torch.manual_seed(0)
+    model, loss_fn = nn.Linear(3, 3), nn.CrossEntropyLoss(**options)
+    objective = Objective(model, loss_fn, TensorBatches(x, y, batch_size=50), merge=True)
+    assert objective.sample()() == pytest.approx(objective(), rel=0.1)

@@ -326,7 +326,9 @@ def test_after_a_plateau_new_lows_bring_the_step_size_back():
 
 def test_line_38_with_a_budget_they_do_not():
     memory = replace(MEMORY, windows_since_low=tolerant.PATIENCE_ABOVE + 5)
-    assert judged(0.82, memory, share=0.3)[0].outcome is Outcome.KEPT
+    for zeta in (0.01, 0.005, 0.01 * (1 + 1e-15)):  # at what is usual, and below it
+        decision, after = judged(0.82, memory, before=0.81, share=0.3, zeta=zeta)
+        assert (decision.outcome, after.cap) == (Outcome.KEPT, math.inf)
 
 
 def test_line_38_with_a_budget_many_of_them_end_a_growth():

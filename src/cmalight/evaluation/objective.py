@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -136,9 +137,12 @@ class Objective:
             self._set_mode()
             may_merge = self.may_merge()
             weights = sum(p.numel() for p in self.model.parameters())
-            chosen = chosen_batches(self._part, may_merge=may_merge, weights=weights)
+            # A forward pass that talks to other ranks would need such rows on all of them.
+            count = None if communicates(self.model) else partial(sample_count, self.loss_fn)
+            chosen = chosen_batches(self._part, may_merge=may_merge, weights=weights, count=count)
             if may_merge:
-                chosen = replace(chosen, batches=list(merged(chosen.batches, self.model)))
+                batches, outlying = (list(merged(some, self.model)) for some in (chosen.batches, chosen.outlying))
+                chosen = replace(chosen, batches=batches, outlying=outlying)
         return Sample(self, chosen.with_those_of(self._ranks))
 
     @torch.no_grad()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -25,11 +25,15 @@ _CHEAP = 1 << 26
 _SHARE = 0.06
 _FEWEST_BATCHES, _MOST_BATCHES = 2, 4
 _SEED = 0x5A3917
-# A row lies outside if it has more than this share of a column's variance all by itself; so many are taken at most.
-_OUTSIDE, MOST_OUTSIDE = 1 / 16, 64
+# Of a column with a value whose squared deviation is so many times the variance, these many rows lie outside: such a
+# value in a normal distribution has never been seen, and in a sample of a few hundred rows it is hardly ever.
+_OUTSIDE, _OF_COLUMN = 128.0, 4
+# Of all these the farthest, and at most this share of the sample's rows.
+_SHARE_OUTSIDE = 0.125
 # Numbers of a table; larger ones are not looked through.
 _LOOKED_THROUGH = 1 << 26
-_IN_CACHE = 1 << 17
+_IN_CACHE, _AT_ONCE = 1 << 17, 1 << 21
+_REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class Passes(Protocol):
@@ -101,13 +105,16 @@ class Sample:
             self._objective.before_batch = limit
 
 
-def chosen_batches(loader: Iterable[Any], *, may_merge: bool, weights: int = 1) -> Chosen:
+def chosen_batches(
+    loader: Iterable[Any], *, may_merge: bool, weights: int = 1, count: Callable[[Any], float | None] | None = None
+) -> Chosen:
     """The batches of a sample of what `loader` gives.
 
     Args:
         loader: May be iterated, where its rows cannot be had otherwise.
         may_merge: Whether small batches can be made into large ones.
         weights: How many the model has.
+        count: Of the samples behind a target; rows that lie outside are looked for where each row is one.
 
     Rows are drawn at random, from a seed of their own, where single rows can be had: data may be sorted. Where batches
     have to be taken as they come, the first ones are.
@@ -118,9 +125,11 @@ def chosen_batches(loader: Iterable[Any], *, may_merge: bool, weights: int = 1) 
     wanted = rows_wanted(sizes, may_merge=may_merge, weights=weights)
     if wanted is None:
         return Chosen(list(loader), is_whole=True, rows=sum(sizes))
-    tensors = _tensors_of(loader) if may_merge else ()
-    if apart := outlying_rows(tensors):
-        return _with_all_of(apart, tensors, wanted, int(sizes[0]))
+    if may_merge and count is not None and WHOLE < sum(sizes) > wanted:
+        tensors = _tensors_of(loader)
+        if tensors and count(tensors[1]) == len(tensors[1]):
+            apart = outlying_rows(tensors, most=int(_SHARE_OUTSIDE * wanted))
+            return _with_all_of(apart, tensors, wanted, int(sizes[0])) if apart else _drawn_of(loader, sizes, wanted)
     return _drawn_of(loader, sizes, wanted)
 
 
@@ -158,7 +167,7 @@ def _with_all_of(apart: list[int], tensors: Sequence[torch.Tensor], wanted: int,
     is_other[apart] = False
     others = is_other.nonzero()[:, 0]
     drawn = others[_drawn(len(others), min(wanted, len(others)))].tolist()
-    outlying = _rows_of(tensors, apart, len(apart))
+    outlying = _rows_of(tensors, apart, size)
     return Chosen(_rows_of(tensors, drawn, size), outlying=outlying, count=len(apart), rows=rows)
 
 
@@ -189,7 +198,7 @@ def _drawn(population: int, count: int) -> list[int]:
 
 
 def _rows_of(tensors: Sequence[torch.Tensor], rows: list[int], size: int) -> list[Any]:
-    chosen = torch.tensor(rows, device=tensors[0].device)
+    chosen = torch.tensor(rows, dtype=torch.long, device=tensors[0].device)
     parts = (torch.split(t.index_select(0, chosen.to(t.device)), size) for t in tensors)
     return list(zip(*parts, strict=True))
 
@@ -210,34 +219,45 @@ def _items_of(loader: Any, numbers: list[int]) -> list[Any]:
     return [loader.collate_fn([loader.dataset[number] for number in part]) for part in cut]
 
 
-def outlying_rows(tensors: Sequence[torch.Tensor]) -> list[int]:
+def outlying_rows(tensors: Sequence[torch.Tensor], *, most: int) -> list[int]:
     """Those that a random sample of a table would miss, although steps on them decide where the weights go.
 
-    Such as one that is a thousand times as large as others, or the few that have a rare feature.
+    Such as one that is a thousand times as large as others, or some of the few that have a rare feature.
 
     Args:
         tensors: Of equal length; those that are not of real numbers say nothing.
+        most: How many are wanted at most.
 
     Returns:
         The numbers of those that lie farthest outside, in order.
     """
-    tables = [t.detach().reshape(len(t), -1) for t in tensors if t.is_floating_point() and t.numel()]
-    if not tables or sum(t.numel() for t in tables) > _LOOKED_THROUGH:
+    tables = [t.detach().reshape(len(t), -1) for t in tensors if _is_real(t) and t.numel()]
+    if sum(t.numel() for t in tables) > _LOOKED_THROUGH:
         return []
-    largest = torch.stack([_largest_shares(t) for t in tables]).amax(0)
-    found = (largest > _OUTSIDE).nonzero()[:, 0]
-    return found[largest[found].argsort(descending=True)[:MOST_OUTSIDE]].sort().values.tolist()
+    farthest: dict[int, float] = {}
+    for columns in (some for t in tables for some in _suspicious(t)):
+        squares = (columns - columns.mean(1, keepdim=True)).square_().nan_to_num_(0.0, 0.0, 0.0)  # if not finite
+        squares = squares[squares.amax(1) > _OUTSIDE * squares.mean(1)]
+        for _ in range(_OF_COLUMN):
+            values, rows = squares.max(1)
+            for row, value in zip(rows.tolist(), values.tolist(), strict=True):
+                farthest[row] = max(value, farthest.get(row, 0.0))
+            squares.scatter_(1, rows[:, None], 0.0)
+    return sorted(sorted(farthest, key=lambda row: (-farthest[row], row))[:most])
 
 
-def _largest_shares(t: torch.Tensor) -> torch.Tensor:
-    """Of each row in the variance of any column; zero where none can have so much."""
+def _is_real(t: torch.Tensor) -> bool:
+    return t.layout is torch.strided and t.dtype in _REAL
+
+
+def _suspicious(t: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The columns that may have such a value, as rows, in double precision, some at a time."""
     mean = t.mean(0)
     total, most = torch.zeros_like(mean), torch.zeros_like(mean)
     for rows in torch.split(t, max(1, _IN_CACHE // t.shape[1])):
         squares = (rows - mean).square_()
         total += squares.sum(0)
         most = torch.maximum(most, squares.amax(0))
-    few = t[:, (most > _OUTSIDE * total) | ~total.isfinite()].double()  # beyond single precision's range, it may be
-    squares = (few - few.mean(0)).square_()
-    shares = squares.div_(squares.sum(0)).nan_to_num_(0.0, 0.0, 0.0)  # of one value only, or not finite
-    return torch.cat([shares, shares.new_zeros(len(t), 1)], dim=1).amax(1).cpu()
+    found = (most * len(t) > 0.99 * _OUTSIDE * total) | ~total.isfinite()  # that may be beyond the numbers' range
+    for columns in torch.split(found.nonzero()[:, 0], max(1, _AT_ONCE // len(t))):
+        yield t.index_select(1, columns).cpu().double().T.contiguous()

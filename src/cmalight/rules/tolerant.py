@@ -217,7 +217,7 @@ class TolerantRule(Rule):
             return self._moved(inner, memory, min(1.0, max(self.settings.theta, least / inner.zeta)))
         if memory.due > 0 or self._is_late(inner):
             return self._moved(inner, memory, 1.0)
-        if since_low >= PATIENCE_ABOVE and inner.zeta > usual:  # line 38
+        if since_low >= PATIENCE_ABOVE and inner.zeta > usual * (1.0 + 1e-9):  # line 38, up to rounding
             factor = max(self.settings.theta, usual / inner.zeta)
             memory = replace(memory, windows_since_low=0, cap=factor * inner.zeta)
             return self._moved(inner, memory, factor)
