@@ -68,9 +68,11 @@ def test_the_readmes_picture_shows_the_figures_of_the_pages():
 def test_the_readme_names_the_worst_case_of_every_group_beside_its_mean():
     why = script(ROOT / "docs" / "pictures" / "why.py")
     said = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    _, _, unseen, few, models = (ours for _, ours, _ in why.ratios())
-    schedule = why.ratios()[3][2]
-    assert f"it was {unseen.mean:.2f}, worst {unseen.worst:g}" in said
+    *tables, few, models = (ours for _, ours, _ in why.ratios())
+    *schedules, schedule, _ = (theirs for *_, theirs in why.ratios())
+    assert "{:.2f}, {:.2f} and {:.2f} times".format(*(ours.mean for ours in tables)) in said
+    assert "(worst {:g}, {:g} and {:g};".format(*(ours.worst for ours in tables)) in said
+    assert "schedule: {:.2f}, {:.2f} and {:.2f})".format(*(theirs.mean for theirs in schedules)) in said
     theirs = f"(the best single schedule: {schedule.mean:.2f}, worst {schedule.worst:g}"
     assert f"{few.mean:.2f}, worst {few.worst:g} {theirs}" in said
     assert f"{models.mean:.2f} times that of the best of four AdamW cosines" in said
