@@ -211,6 +211,8 @@ class Twin:
             and before <= STEADY * self.low_before
         ):
             factor = max(1.0, min(self.growth, min(CAP * self.usual, self.cap) / self.zeta))
+            if self.cap < min(self.growth * self.zeta, CAP * self.usual):
+                self.seen.add("capped")
         if factor > 1.0:
             self.seen.add("grown")
         self.zeta *= factor

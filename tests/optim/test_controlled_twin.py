@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from cmalight import Controlled, Objective
+from cmalight.rules import tolerant
+from tests import reference_controlled
 from tests.helpers import MSE, network, run_epoch, split, table
 from tests.optim.test_controlled import BASES
 from tests.reference_controlled import Twin
@@ -60,3 +62,11 @@ def test_together_they_reach_every_line():
     seen |= assert_twins(BASES["adam"], {}, epochs=10, lr=1e-2, size=4)
     seen |= assert_twins(BASES["adam"], {"usual": 0.05, "window": 3, "max_epochs": 60}, epochs=60, lr=0.05)
     assert seen == {"start", "refused early", "refused", "grown", "stagnated", "stagnated above"}
+
+
+def test_growth_after_a_stagnation_is_the_twins(monkeypatch):
+    """With less patience, so that a short run has both; the twin notes where line 38's cap is what bounds line 37."""
+    for module in (tolerant, reference_controlled):
+        monkeypatch.setattr(module, "PATIENCE_ABOVE", 3)
+    seen = assert_twins(BASES["adam"], {"usual": 0.02, "window": 3, "max_epochs": 30}, epochs=30, lr=0.02)
+    assert {"stagnated above", "grown", "capped"} <= seen
