@@ -278,10 +278,11 @@ def test_of_many_that_lie_outside_the_farthest_are_taken_from_each_column():
     assert outlying(x, most=2) == [300, 301]
 
 
-@pytest.mark.parametrize("samples", [40, 300, 2_000])
-def test_of_few_rows_none_lies_outside(samples):
-    """A few rows of many columns have much of a column's variance each; a large model makes the sample a part."""
+@pytest.mark.parametrize("samples", [300, 2_000])
+def test_of_few_rows_none_is_looked_for(samples):
+    """Of few rows and many columns all could lie outside one; a large model makes the sample a part of them."""
     x = torch.randn(samples, 2_000, generator=torch.Generator().manual_seed(0))
+    x[3] *= 1000.0
     drawn = chosen_batches(TensorBatches(x, x[:, :1], batch_size=8), may_merge=True, weights=10_000_000, count=len)
     assert drawn.count == 0
     assert not drawn.is_whole

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -11,7 +10,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from cmalight.errors import check_choice
 from cmalight.evaluation.counting import sample_count
@@ -21,7 +19,7 @@ from cmalight.evaluation.randomness import RandomSource, draws_nothing
 from cmalight.evaluation.rank_parts import in_lockstep, own_part, refuse_if_failed
 from cmalight.evaluation.sample import Sample, chosen_batches, seed_all
 from cmalight.evaluation.shapes import refuse_broadcast
-from cmalight.evaluation.undisturbed import undisturbed
+from cmalight.evaluation.undisturbed import private_iteration, undisturbed
 from cmalight.parallel.ranks import ALONE, ranks_of, unwrapped
 from cmalight.parallel.shards import communicates, reshard
 
@@ -367,34 +365,6 @@ class Objective:
 def _is_time_to_try_again(passes: int) -> bool:
     """After 4, 8, 16, ... passes: soon after the start, and then hardly ever."""
     return passes >= 4 and passes & (passes - 1) == 0
-
-
-def private_iteration(loader: Iterable[Any]) -> Iterable[Any]:
-    """An iteration of our own, so that a pass in mid-epoch does not disturb the one that is under way."""
-    if hasattr(loader, "for_evaluation"):  # TensorBatches would count the pass as an epoch
-        return loader.for_evaluation()  # type: ignore[no-any-return]
-    if hasattr(loader, "base_dataloader") and hasattr(loader, "gradient_state"):
-        return _behind_accelerate(loader)
-    # A DataLoader with persistent workers has but one iterator, and iterating it again resets that.
-    if isinstance(loader, DataLoader) and loader.persistent_workers:
-        private = copy.copy(loader)
-        private._iterator = None
-        return private
-    return loader
-
-
-def _behind_accelerate(loader: Any) -> Iterable[Any]:
-    """The loader inside: the outer one counts its passes and tells gradient accumulation where an epoch ends.
-
-    The shards of several processes are disjoint if all draw the same order; Accelerate sees to that in passes of
-    its own, the first of which is still to come when f(w⁰) is evaluated.
-    """
-    generator = getattr(loader, "synchronized_generator", None)
-    if generator is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
-        states = [generator.get_state()]
-        torch.distributed.broadcast_object_list(states)
-        generator.set_state(states[0])
-    return loader.base_dataloader  # type: ignore[no-any-return]
 
 
 def _describe(batch: Any) -> str:

@@ -25,8 +25,8 @@ _CHEAP = 1 << 26
 _SHARE = 0.06
 _FEWEST_BATCHES, _MOST_BATCHES = 2, 4
 _SEED = 0x5A3917
-# Of a column with a value whose squared deviation is so many times the variance, these many rows lie outside: such a
-# value in a normal distribution has never been seen, and in a sample of a few hundred rows it is hardly ever.
+# Of a column with a value whose squared deviation is so many times the variance, the so many farthest rows lie outside:
+# no normal distribution has such values, and a sample of a few hundred rows hardly ever sees them.
 _OUTSIDE, _OF_COLUMN = 128.0, 4
 # Of all these the farthest, and at most this share of the sample's rows.
 _SHARE_OUTSIDE = 0.125
@@ -129,7 +129,8 @@ def chosen_batches(
         tensors = _tensors_of(loader)
         if tensors and count(tensors[1]) == len(tensors[1]):
             apart = outlying_rows(tensors, most=int(_SHARE_OUTSIDE * wanted))
-            return _with_all_of(apart, tensors, wanted, int(sizes[0])) if apart else _drawn_of(loader, sizes, wanted)
+            if apart:
+                return _with_all_of(apart, tensors, wanted, int(sizes[0]))
     return _drawn_of(loader, sizes, wanted)
 
 
@@ -258,6 +259,6 @@ def _suspicious(t: torch.Tensor) -> Iterator[torch.Tensor]:
         squares = (rows - mean).square_()
         total += squares.sum(0)
         most = torch.maximum(most, squares.amax(0))
-    found = (most * len(t) > 0.99 * _OUTSIDE * total) | ~total.isfinite()  # that may be beyond the numbers' range
+    found = (most * len(t) > 0.99 * _OUTSIDE * total) | ~total.isfinite()  # where squares overflow, too
     for columns in torch.split(found.nonzero()[:, 0], max(1, _AT_ONCE // len(t))):
         yield t.index_select(1, columns).cpu().double().T.contiguous()

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from cmalight.evaluation.counting import length_of
-from cmalight.evaluation.objective import Objective, private_iteration
+from cmalight.evaluation.objective import Objective
 from cmalight.evaluation.randomness import RandomSource
+from cmalight.evaluation.undisturbed import private_iteration
 
 ModuleForward = Callable[[Any, Any], tuple[Tensor, Any]]
 Count = Callable[[Any], float]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Any, Protocol
 
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset
 
 from cmalight.evaluation.counting import batch_size, length_of
 from cmalight.optim.bracket.judge import Judge, refuse_empty_epoch
 from cmalight.optim.bracket.leaving import Leaving
-from cmalight.optim.bracket.lookout import Lookout
+from cmalight.optim.bracket.lookout import Lookout, exhaust_sampler
 from cmalight.optim.bracket.window import Window
 from cmalight.optim.control.budget import Budget
 from cmalight.optim.control.control import Control, Held
@@ -167,7 +165,7 @@ class Epoch:
             if self._state is not _State.OPEN:
                 return
             if self.is_lost():
-                _exhaust_sampler(loader, iterator)
+                exhaust_sampler(loader, iterator)
                 return
 
     # What `batches` does, step by step, for a loop that is somebody else's: Lightning's.
@@ -387,15 +385,3 @@ def _waits_on(epoch: Epoch) -> bool:
 def _require_open(state: _State, call: str) -> None:
     if state is not _State.OPEN:
         raise RuntimeError(f"{call} was called for an epoch that {state.value}")
-
-
-def _exhaust_sampler(loader: object, iterator: Any) -> None:
-    """Let a DataLoader's sampler draw the random numbers it would have drawn, so that the next epoch's order stays."""
-    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
-        return  # the "sampler" of an IterableDataset never ends
-    try:
-        batches = len(loader)
-    except TypeError:
-        return
-    for _ in itertools.islice(getattr(iterator, "_sampler_iter", ()), batches + 1):
-        pass

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections.abc import Callable
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset
 
 from cmalight.optim.bracket.judge import Judge
 from cmalight.optim.bracket.window import Window
@@ -93,3 +97,15 @@ class Lookout:
             return False
         self.lower_bound = sum(row[2] for row in rows) / self.samples
         return not math.isfinite(self.lower_bound) or self._judge.is_lost(self.lower_bound, self.moments.clear)
+
+
+def exhaust_sampler(loader: object, iterator: Any) -> None:
+    """Let a DataLoader's sampler draw the random numbers it would have drawn, so that the next epoch's order stays."""
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return  # the "sampler" of an IterableDataset never ends
+    try:
+        batches = len(loader)
+    except TypeError:
+        return
+    for _ in itertools.islice(getattr(iterator, "_sampler_iter", ()), batches + 1):
+        pass
