@@ -11,7 +11,7 @@ from torch import Tensor
 from cmalight.evaluation.counting import batch_size
 from cmalight.optim.epoch_judge import EpochJudge
 from cmalight.optim.reports import EpochReport
-from cmalight.optim.window import Window, as_count
+from cmalight.optim.window import EpochWindow, as_count
 from cmalight.rules.epochs import Known
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ class Epoch:
         self._last_batch: Any = None
 
     @property
-    def window(self) -> Window:
+    def window(self) -> EpochWindow:
         """The optimizer's window, which this epoch fills.
 
         Raises:
             RuntimeError: If the epoch is not under way.
         """
         window = self._optimizer.window
-        if window is None or self._optimizer.current_epoch is not self:
+        if not isinstance(window, EpochWindow) or self._optimizer.current_epoch is not self:
             raise RuntimeError("The epoch is not under way: use `with optimizer.epoch(objective) as epoch:`")
         return window
 

@@ -11,7 +11,7 @@ import torch
 from cmalight.evaluation.state import Snapshot
 from cmalight.optim.host import refuse_unequal
 from cmalight.optim.reports import EpochReport
-from cmalight.optim.window import Window
+from cmalight.optim.window import EpochWindow
 from cmalight.rules.epochs import Decision, InnerCycle, Known, no_step
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ class EpochJudge:
         if optimizer.known is None:
             f_0 = math.nan if self._objective is None else self._evaluate()
             if self._objective is not None and not math.isfinite(f_0):
-                raise ValueError(f"The objective is {f_0} at the start: check the data, the loss and the initial weights")
+                raise ValueError(
+                    f"The objective is {f_0} at the start: check the data, the loss and the initial weights"
+                )
             optimizer.known = self._rule.init(f_0)
             optimizer.zeta_0 = optimizer.zeta
             if getattr(self._rule, "certified", False):
@@ -49,7 +51,7 @@ class EpochJudge:
         # Every rank has seen its part; the objective counts the samples of all of them.
         self.samples = float(getattr(self._objective, "samples", 0.0)) / self._ranks.size
 
-    def conclude(self, window: Window) -> EpochReport:
+    def conclude(self, window: EpochWindow) -> EpochReport:
         """Decide, go where the decision leads, and write it down.
 
         Whatever fails or is interrupted on the way leaves the weights at w^k, not at a trial point.
@@ -72,11 +74,11 @@ class EpochJudge:
     def _inner_cycle(self) -> InnerCycle:
         """Line 5, over all ranks."""
         window, run_state = self._window, self._optimizer.run_state
-        refuse_unequal(self._ranks, window.steps)
         moved = run_state.distance_from(window.snapshot)
         loss = window.losses.value() if run_state.is_finite(window.snapshot) else math.inf
-        rows = self._ranks.gather(loss, window.counts.total)
-        loss, samples = (sum(column) for column in zip(*rows, strict=True))
+        rows = self._ranks.gather(window.steps, loss, window.counts.total)
+        refuse_unequal(rows)
+        _, loss, samples = (sum(column) for column in zip(*rows, strict=True))
         f_tilde = loss / samples
         return InnerCycle(
             zeta=self._zeta,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from cmalight.errors import check_fraction, check_least, check_positive, check_w
 from cmalight.evaluation.norms import sum_of_squares
 from cmalight.optim.epoch import Epoch
 from cmalight.optim.host import WindowOptimizer, is_zero, modules_of, refuse_maximize
+from cmalight.optim.window import EpochWindow, Window
 from cmalight.rules.epochs import EpochRule, Known
 from cmalight.rules.paper import Constants
 
@@ -38,6 +38,7 @@ class EpochOptimizer(WindowOptimizer):
     """
 
     needs_objective: ClassVar[bool] = True
+    window_type: ClassVar[type[Window]] = EpochWindow
     settings: dict[str, Any]
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any], settings: dict[str, Any], *, maximize: bool) -> None:
