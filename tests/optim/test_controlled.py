@@ -359,7 +359,7 @@ def test_a_closure_is_called_once_and_its_loss_returned():
         loss.backward()
         return loss
 
-    assert float(optimizer.step(closure)) > 0
+    assert optimizer.step(closure).item() > 0
     assert (len(calls), optimizer.steps) == (1, 1)
 
 

@@ -44,7 +44,8 @@ def distance(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
 def _squared_distance(a: Tensor, b: Tensor) -> Tensor:
     dtype = accumulation_dtype(a.device)
     total = torch.zeros((), dtype=dtype, device=a.device)
-    for x, y in zip(a.reshape(-1).split(_PIECE), b.reshape(-1).split(_PIECE), strict=True):
+    pieces = (torch.split(t.reshape(-1), _PIECE) for t in (a, b))
+    for x, y in zip(*pieces, strict=True):
         difference = x.to(dtype) - y.to(dtype)
         total += torch.dot(difference, difference)
     return total

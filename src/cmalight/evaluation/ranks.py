@@ -97,7 +97,7 @@ def local_parts(tensors: Sequence[Tensor]) -> list[Tensor]:
     if module is None:
         return list(tensors)
     with torch.no_grad():
-        return [t.to_local() if isinstance(t, module.DTensor) else t for t in tensors]  # type: ignore[attr-defined]
+        return [t.to_local() if isinstance(t, module.DTensor) else t for t in tensors]
 
 
 def reshard(model: nn.Module | None) -> None:

@@ -21,8 +21,8 @@ from cmalight.evaluation.ranks import local_parts, reshard
 # Entries of a parameter group that belong to the user and to schedulers; other numbers there are the base's own state
 # (Prodigy and schedule-free optimizers keep theirs in the groups).
 _OF_THE_USER = frozenset(
-    ("params", "lr", "initial_lr", "max_lr", "min_lr", "betas", "momentum", "base_momentum", "max_momentum")
-    + ("weight_decay", "eps", "foreach", "fused", "maximize", "capturable", "differentiable", "param_names")
+    "params lr initial_lr max_lr min_lr betas momentum base_momentum max_momentum weight_decay eps "
+    "foreach fused maximize capturable differentiable param_names".split()
 )
 
 
@@ -195,10 +195,7 @@ class RunState:
                     now.append(value)
                     before.append(saved.get(key))
         suspects = [old for flag, old in zip(finite_flags(local_parts(now)), before, strict=True) if not flag]
-        for old in suspects:
-            if old is None or finite_flags(local_parts([old]))[0]:
-                return False
-        return True
+        return not any(old is None or finite_flags(local_parts([old]))[0] for old in suspects)
 
     def _own_numbers(self) -> list[dict[str, Any]]:
         """What the base keeps in its parameter groups, beside what the user set there."""

@@ -119,7 +119,7 @@ class Controlled(WindowOptimizer):
     # The groups and the state are the base's, so that there is one home for each.
 
     @property
-    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+    def param_groups(self) -> list[dict[str, Any]]:
         """The base's parameter groups."""
         return self.base.param_groups
 
@@ -128,7 +128,7 @@ class Controlled(WindowOptimizer):
         self.base.param_groups = groups
 
     @property
-    def state(self) -> Any:  # type: ignore[override]
+    def state(self) -> Any:
         """The base's state."""
         return self.base.state
 
@@ -157,7 +157,7 @@ class Controlled(WindowOptimizer):
         return 1.0 if self._memory is None else self._memory.scale
 
     @_disable_dynamo
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step of the base; the window is judged after its last step.
 
         Args:
@@ -346,8 +346,8 @@ class Controlled(WindowOptimizer):
         if not scheduled and "initial_lr" not in self.param_groups[0]:
             self._say_once(
                 "schedule",
-                f"{type(self).__name__} has no schedule: the learning rate stays constant. Give total_steps, the number "
-                "of steps of the run, or use one of torch's learning rate schedulers.",
+                f"{type(self).__name__} has no schedule: the learning rate stays constant. Give total_steps, the "
+                "number of steps of the run, or use one of torch's learning rate schedulers.",
             )
         if self._memory is not None and self._memory.refused >= _SUSPICIOUS:
             self._say_once(

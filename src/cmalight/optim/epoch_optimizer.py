@@ -140,7 +140,7 @@ class EpochOptimizer(WindowOptimizer):
                 group["lr"] = group["lr"] * factor
 
     @_disable_dynamo
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One gradient step; inside an epoch a short batch takes a shorter one.
 
         Args:
@@ -183,9 +183,9 @@ class EpochOptimizer(WindowOptimizer):
                     _device_dtype_check_for_fused(p)
             sgd(
                 params,
-                [p.grad for p in params],  # type: ignore[misc]
+                [p.grad for p in params],
                 [None] * len(params),
-                has_sparse_grad=any(p.grad.is_sparse for p in params),  # type: ignore[union-attr]
+                has_sparse_grad=any(p.grad.is_sparse for p in params),
                 foreach=group["foreach"],
                 fused=group["fused"],
                 grad_scale=getattr(self, "grad_scale", None),

@@ -177,7 +177,7 @@ def as_count(count: Any) -> float:
     return value
 
 
-def _real_scalar(loss: Tensor | float) -> Tensor:
+def _real_scalar(loss: Any) -> Tensor:
     if not isinstance(loss, Tensor):
         if not isinstance(loss, numbers.Real):
             raise ValueError(f"Invalid loss: expected the mean loss of the batch, a scalar tensor, but got {loss!r}")
