@@ -35,7 +35,7 @@ class Ranks:
         return self.size == 1
 
     def gather(self, *values: float) -> list[tuple[float, ...]]:
-        """Everybody's values in double precision, one row per rank: the same table, so the same decision, everywhere."""
+        """Everybody's values in double precision, one row per rank: the same table on every rank."""
         if self.alone:
             return [values]
         # A sum of tables in which only the own row is not 0 is one message, and exact.

@@ -21,8 +21,10 @@ from cmalight.evaluation.ranks import local_parts, reshard
 # Entries of a parameter group that belong to the user and to schedulers; other numbers there are the base's own state
 # (Prodigy and schedule-free optimizers keep theirs in the groups).
 _OF_THE_USER = frozenset(
-    "params lr initial_lr max_lr min_lr betas momentum base_momentum max_momentum weight_decay eps "
-    "foreach fused maximize capturable differentiable param_names".split()
+    (
+        *("params", "lr", "initial_lr", "max_lr", "min_lr", "betas", "momentum", "base_momentum", "max_momentum"),
+        *("weight_decay", "eps", "foreach", "fused", "maximize", "capturable", "differentiable", "param_names"),
+    )
 )
 
 

@@ -59,9 +59,11 @@ class EpochOptimizer(WindowOptimizer):
         self.zeta_0 = self.zeta
         self.epochs = 0
         self.evaluations = 0
+        self.reported = 0  # of these, in the reports so far
         self.unmoved = 0  # epochs in a row that were rolled back
         self.unchanged = 0  # epochs in a row that changed neither φ nor ζ
         self._objective: Any = None
+        self._seen: tuple[Any, ...] | None = None
         self.watch()
 
     @abstractmethod
@@ -261,6 +263,19 @@ class EpochOptimizer(WindowOptimizer):
         if self.window is None or not self.window.steps:
             self.open_window()
 
+    def forget_if_changed(self) -> None:
+        """f(w^k) is not known any more where somebody else has changed the weights, or the weight decay."""
+        if self.known is not None and self._seen not in (None, self._what_is_seen()):
+            self.known = Known(self.known.f_0, self.known.phi, None)
+
+    def remember_what_is_seen(self) -> None:
+        """f(w^k) belongs to the weights and the weight decay as they are now."""
+        self._seen = self._what_is_seen()
+
+    def _what_is_seen(self) -> tuple[Any, ...]:
+        weights = [*self.run_state.parameters, *(p for module in self.run_state.modules for p in module.parameters())]
+        return sum(p._version for p in weights), *(group["weight_decay"] for group in self.param_groups)
+
     def warn_if_stalled(self, *, cycles: bool, advice: str) -> None:
         """Say once that epochs move nothing, or go round in a circle.
 
@@ -275,7 +290,7 @@ class EpochOptimizer(WindowOptimizer):
     def control_state(self) -> dict[str, Any]:
         """What is known between epochs, as plain numbers."""
         known = None if self.known is None else [self.known.f_0, self.known.phi, self.known.f_current]
-        names = ("sample_first", "zeta_0", "epochs", "evaluations", "unmoved", "unchanged")
+        names = ("sample_first", "zeta_0", "epochs", "evaluations", "reported", "unmoved", "unchanged")
         return {"known": known, **{name: getattr(self, name) for name in names}, "settings": dict(self.settings)}
 
     def load_control_state(self, saved: dict[str, Any] | None) -> None:
@@ -296,9 +311,8 @@ class EpochOptimizer(WindowOptimizer):
         Optimizer.load_state_dict(self, state_dict)
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_objective", "current_epoch")
-        kept = {k: v for k, v in self.__dict__.items() if not k.startswith("_optimizer_") and k not in left_out}
-        return {**kept, "_objective": None, "current_epoch": None}
+        kept = {k: v for k, v in self.__dict__.items() if not k.startswith("_optimizer_")}
+        return {**kept, "_objective": None, "current_epoch": None, "_seen": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
