@@ -32,7 +32,7 @@ class SOAP(Optimizer):
         first gradient of this parameter:                       no step is taken on it
             t = 0, M = 0, V = 0
             L = (1 - beta2) G G',  R = (1 - beta2) G' G
-            Q_L = basis(L), Q_R = basis(R)                      basis: eigenvectors of A / trace(A), largest first
+            Q_L = mask(eigenvectors of L / trace(L)), Q_R likewise, largest eigenvalue first
         every later gradient:
             t = t + 1
             N = Q_L' G Q_R                                      rotate
@@ -49,11 +49,15 @@ class SOAP(Optimizer):
                     S = (A / trace(A)) Q
                     order = columns of S by (Q * S).sum(rows), largest first
                     V = V with the rows (left) or columns (right) in this order
-                    Q = the Q factor of the QR decomposition of S[:, order]
+                    Q = mask(the Q factor of the QR decomposition of S[:, order])
                 M = Q_L' M Q_R
 
-    Adam's step is the same with :math:`Q_L = Q_R = I` and no factors; it skips the first gradient, too. The signs of
-    the columns of a basis don't matter: they cancel.
+        mask(Q): row i of Q becomes zero where A[i, i] = 0 in its factor A; not if all of them are 0
+
+    The mask keeps dead inputs and unseen rows of an embedding where they are, as Adam does: without it rounding, and
+    eigenvectors of the eigenvalue zero, would move them by full steps. Adam's step is the same as above with
+    :math:`Q_L = Q_R = I` and no factors; it skips the first gradient, too. The signs of the columns of a basis don't
+    matter: they cancel.
 
     State of a parameter, for ``state_dict`` and for other engines. All tensors are contiguous, change in place and are
     float32 for half precision parameters, else of the parameter's own dtype:
@@ -322,7 +326,7 @@ def _advance(run: _Run, group: dict[str, Any]) -> None:
     if run.step == 0:
         _update_factors(run.sides, grad, beta2)
         for side in run.sides:
-            side.basis.copy_(torch.linalg.eigh(_normalized(side.factor))[1].flip(2))
+            _set_basis(side, torch.linalg.eigh(_normalized(side.factor))[1].flip(2))
         return
     rotated = _rotate(run.sides, grad)
     run.first.lerp_(rotated, 1 - beta1)
@@ -368,8 +372,15 @@ def _refresh_bases(run: _Run) -> None:
         for_second = order.unsqueeze(3 - side.dimension).expand_as(run.second)
         run.second.copy_(run.second.gather(side.dimension, for_second))
         sorted_product = product.gather(2, order.unsqueeze(1).expand_as(product))
-        side.basis.copy_(torch.linalg.qr(sorted_product)[0])
+        _set_basis(side, torch.linalg.qr(sorted_product)[0])
     run.first.copy_(_rotate(run.sides, unrotated))
+
+
+def _set_basis(side: _Side, basis: Tensor) -> None:
+    """Replace a basis. Rows of the matrix that never had a gradient get none of the others' steps."""
+    seen = side.factor.diagonal(dim1=1, dim2=2) != 0
+    unseen = ~seen & seen.any(1, keepdim=True)
+    side.basis.copy_(basis).masked_fill_(unseen.unsqueeze(2), 0.0)
 
 
 def _normalized(factor: Tensor) -> Tensor:
