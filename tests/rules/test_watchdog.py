@@ -123,14 +123,13 @@ def test_each_undone_window_doubles_the_cooldown_and_adds_one() -> None:
 
 
 def test_the_scale_doubles_each_time_the_cooldown_is_over() -> None:
-    rule = replace(RULE, shrink=0.25)
-    scales = [after([500.0, 500.0, *[100.0] * count], rule=rule).scale for count in (0, 2, 3, 5, 6, 9, 12)]
-    assert scales == [1 / 16, 1 / 16, 1 / 8, 1 / 8, 1 / 4, 1 / 2, 1.0]
+    scales = [after([500.0, 500.0, *[100.0] * count]).scale for count in (0, 2, 3, 5, 6, 9)]
+    assert scales == [0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
 
 
 def test_the_scale_never_exceeds_one() -> None:
-    rule = replace(RULE, shrink=0.7)
-    assert after([500.0, 100.0, 100.0, 100.0], rule=rule).scale == 1.0
+    memory = replace(RULE.init(100.0), scale=0.75)
+    assert RULE.decide(memory, 100.0, 1)[1].scale == 1.0
 
 
 def test_the_scale_never_becomes_zero() -> None:

@@ -62,7 +62,7 @@ class Watchdog:
     Attributes:
         memory: Number of kept ends that a window is compared with. A window is this part of the steps so far.
         slack: A window may end above the median of these ends by this many times the median less the lowest.
-        shrink: Factor of the scale after an undone window.
+        shrink: Factor of the scale after an undone window; each way back up is a division by it.
         first_window: Number of steps of the first windows.
         last_window: Number of steps that windows grow to.
         warmup: Share of the run, at its start, over which the step size rises.
@@ -147,7 +147,7 @@ class Watchdog:
         if kept < memory.cooldown:
             return memory
         if memory.scale < 1.0:
-            return replace(memory, scale=min(1.0, 2.0 * memory.scale), kept=0)
+            return replace(memory, scale=min(1.0, memory.scale / self.shrink), kept=0)
         return replace(memory, cooldown=memory.cooldown // 2, kept=0)
 
     def _undo(self, memory: Memory) -> Memory:
