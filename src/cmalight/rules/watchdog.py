@@ -1,13 +1,16 @@
-"""The watchdog: keep or undo a window of steps, by the losses where windows end; and the schedule of the step size.
+"""The watchdog: keep or undo a window of steps, by the loss where it ends; and the schedule of the step size.
 
-The rule is non-monotone (Grippo, Lampariello, Lucidi 1986): a window may end above the one before it, by as much as the
-recent ends differ among themselves. It compares differences of losses only, so that f and a f + b (a > 0) give one run.
+The rule is non-monotone, as in Grippo, Lampariello and Lucidi (1986): a window may end higher than it began. Their
+reference is the highest of the last ends. Here it is the median, because one early high end would allow a collapse for
+as long as the rule remembers it. The rule compares differences of losses only, so f and a f + b (a > 0) give one run.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+
+_LEAST_SCALE = 1e-30  # keeps the scale a normal number in single precision
 
 
 @dataclass(frozen=True)
@@ -16,17 +19,19 @@ class Memory:
 
     Attributes:
         f_0: Loss at the start.
-        lowest: Lowest loss of f_0 and all kept ends.
-        ends: Losses at the last kept ends, the newest last; f_0 is the first of them.
+        error: Standard error of f_0, as far as it is known.
+        lowest: Lowest loss among f_0 and all kept ends.
+        ends: Losses at the last kept ends, newest last; f_0 is the first of them.
         scale: Factor of the step size, in (0, 1].
         window: Number of steps of the next window.
-        steps: Steps of all windows so far, undone ones included.
-        cooldown: Kept windows that an undone window asks for before the scale rises.
-        kept: Kept windows since the scale last changed.
+        steps: Steps of all windows so far, including undone ones.
+        cooldown: Number of windows to keep before the scale rises.
+        kept: Windows kept since the scale or the cooldown last changed.
         refused: Windows undone in a row.
     """
 
     f_0: float
+    error: float
     lowest: float
     ends: tuple[float, ...]
     scale: float
@@ -43,7 +48,7 @@ class Verdict:
 
     Attributes:
         keeps: Whether the window is kept.
-        bound: The highest loss at which the window would have been kept.
+        bound: The highest loss at which a window is kept.
     """
 
     keeps: bool
@@ -52,53 +57,62 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Watchdog:
-    """Keep a window unless it ends far above the recent ones.
+    """Undo a window that ends far above the recent ones, and lower the step size for a while.
 
     Attributes:
-        memory: Number of kept ends a window is compared with.
-        shrink: Factor of the scale after an undone window; its inverse brings the scale back.
+        memory: Number of kept ends that a window is compared with. A window is this part of the steps so far.
+        slack: A window may end above the median of these ends by this many times the median less the lowest.
+        shrink: Factor of the scale after an undone window; each way back up is a division by it.
         first_window: Number of steps of the first windows.
-        last_window: Number of steps windows grow to.
-        window_share: A window is this share of the steps so far, between the two.
-        warmup: Share of the run over which the step size rises.
-        warmup_steps: Steps over which it rises where nobody knows how long the run is.
+        last_window: Number of steps that windows grow to.
+        warmup: Share of the run, at its start, over which the step size rises.
         decay: Share of the run, at its end, over which the step size falls on a line to zero.
+        floor: Least factor of the schedule: of the first step, and of steps past the end.
     """
 
     memory: int = 10
+    slack: float = 3.0
     shrink: float = 0.5
-    first_window: int = 32
+    first_window: int = 1
     last_window: int = 200
-    window_share: float = 0.125
     warmup: float = 0.05
-    warmup_steps: int = 75
     decay: float = 0.4
+    floor: float = 1e-3
 
-    def init(self, f_0: float) -> Memory:
+    def init(self, f_0: float, error: float = 0.0) -> Memory:
         """Start at a loss.
 
         Args:
             f_0: Loss at the start, on the sample that judges all windows.
+            error: Standard error of f_0 as an estimate of the loss over all data; 0 where nobody knows it.
+
+        Returns:
+            The memory for the first window.
 
         Raises:
-            ValueError: The loss is not finite.
+            ValueError: If f_0 is not finite, or the error is not a finite number of at least 0.
         """
         if not math.isfinite(f_0):
             raise ValueError(f"The loss at the start is {f_0}; expected a finite number. Check the model and the data.")
-        return Memory(f_0=f_0, lowest=f_0, ends=(f_0,), scale=1.0, window=self.first_window)
+        if not 0.0 <= error < math.inf:
+            raise ValueError(f"Invalid error value: {error}; expected a finite number of at least 0")
+        return Memory(f_0=f_0, error=error, lowest=f_0, ends=(f_0,), scale=1.0, window=self.first_window)
 
     def decide(self, memory: Memory, f_end: float, steps: int) -> tuple[Verdict, Memory]:
         """Keep or undo a window.
 
         Args:
-            memory: What `init` or the last call gave.
-            f_end: Loss where the window ends, on the sample of f_0; NaN and infinities are undone.
-            steps: Number of steps the window had.
+            memory: The memory from `init` or from the last window.
+            f_end: Loss where the window ends, on the sample of f_0. NaN and infinity are undone.
+            steps: Number of steps in the window.
+
+        Returns:
+            The verdict, and the memory for the next window.
         """
         bound = self._bound(memory)
         keeps = math.isfinite(f_end) and f_end <= bound
         done = memory.steps + steps
-        window = max(self.first_window, min(self.last_window, int(self.window_share * done)))
+        window = max(self.first_window, min(self.last_window, done // self.memory))
         memory = replace(memory, steps=done, window=window)
         return Verdict(keeps, bound), self._keep(memory, f_end) if keeps else self._undo(memory)
 
@@ -106,39 +120,36 @@ class Watchdog:
         """Factor of the schedule for the next step: a rise, a constant, a line to zero.
 
         Args:
-            progress: Share of the run that is done before this step, from 0 to 1; None where nobody knows.
+            progress: Share of the run done before this step, from 0 to 1. None where nobody knows: then the step size
+                rises over half of `last_window` steps and stays constant.
             steps: Steps since the start.
+
+        Returns:
+            A factor from `floor` to 1.
         """
         if progress is None:
-            return min(1.0, (steps + 1) / self.warmup_steps)
-        return max(_TINY, min(1.0, progress / self.warmup, (1.0 - progress) / self.decay))
+            return min(1.0, max(self.floor, 2.0 * steps / self.last_window))
+        return min(1.0, max(self.floor, min(progress / self.warmup, (1.0 - progress) / self.decay)))
 
     def _bound(self, memory: Memory) -> float:
-        """Highest recent end plus the spread of the recent ends; at most the last end or f_0, whichever is higher."""
-        highest, lowest = max(memory.ends), min(memory.ends)
-        return max(memory.ends[-1], min(highest + (highest - lowest), memory.f_0))
+        """The highest loss at which a window is kept."""
+        last, top = memory.ends[-1], memory.f_0 + memory.error
+        if memory.lowest >= memory.f_0 - memory.error:
+            return max(last, top)  # nothing is gained yet, so the ends say nothing about what is normal
+        ends = sorted(memory.ends)
+        median = ends[len(ends) // 2]
+        return max(last, min(top, median + self.slack * (median - ends[0])))
 
     def _keep(self, memory: Memory, f_end: float) -> Memory:
-        memory = replace(
-            memory,
-            lowest=min(memory.lowest, f_end),
-            ends=(*memory.ends, f_end)[-self.memory :],
-            kept=memory.kept + 1,
-            refused=0,
-        )
-        if memory.scale < 1.0 and memory.kept >= memory.cooldown:
+        kept = memory.kept + 1
+        ends = (*memory.ends, f_end)[-self.memory :]
+        memory = replace(memory, lowest=min(memory.lowest, f_end), ends=ends, kept=kept, refused=0)
+        if kept < memory.cooldown:
+            return memory
+        if memory.scale < 1.0:
             return replace(memory, scale=min(1.0, memory.scale / self.shrink), kept=0)
-        return memory
+        return replace(memory, cooldown=memory.cooldown // 2, kept=0)
 
     def _undo(self, memory: Memory) -> Memory:
-        return replace(
-            memory,
-            scale=max(_TINY_SCALE, memory.scale * self.shrink),
-            cooldown=2 * memory.cooldown + 1,
-            kept=0,
-            refused=memory.refused + 1,
-        )
-
-
-_TINY = 1e-3  # factor of the first step, and of steps past the end
-_TINY_SCALE = 1e-30  # the scale stays a normal number in single precision
+        scale = max(_LEAST_SCALE, self.shrink * memory.scale)
+        return replace(memory, scale=scale, cooldown=2 * memory.cooldown + 1, kept=0, refused=memory.refused + 1)
