@@ -105,13 +105,13 @@ def dataset_info(name: str) -> Entry:
     base, _, tail = str(name).partition(":")
     if Path(base).suffix.lower() in _TABLE_SUFFIXES:
         return _table_entry(base, _options(name, tail, {"target": str, "task": str}))
-    if tail and "=" not in tail and base.replace(".", "").isidentifier():
-        return Entry(name=name, task=None, source=Arrays(_imported(name)))
     kinds = {_squashed(kind): kind for kind in _GENERATED}
     if _squashed(base) in kinds:
         return _generated_entry(kinds[_squashed(base)], name, tail)
     entries = {_squashed(entry.name): entry for entry in (*_CATALOGUE.values(), *_registered.values())}
     found = entries.get(_squashed(base))
+    if found is None and tail and "=" not in tail:
+        return Entry(name=name, task=None, source=Arrays(_imported(name)))
     if found is None:
         raise DataError(unknown_name("data set", name, known()))
     rows = _options(name, tail, {"rows": int}).get("rows")
@@ -201,8 +201,10 @@ def _options(name: str, tail: str, taken: dict[str, type]) -> dict[str, Any]:
     options = {}
     for part in tail.split(",") if tail else ():
         key, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or key not in taken:
-            raise DataError(f"{unknown_name('option', key, taken)} (in {name!r}, as in name:key=value,key=value)")
+        if not equals:
+            raise DataError(f"{part!r} in {name!r} is not of the form key=value; keys are {', '.join(taken)}")
+        if key not in taken:
+            raise DataError(f"{name}: {unknown_name('option', key, taken)}")
         try:
             options[key] = taken[key](value)
         except ValueError as error:
