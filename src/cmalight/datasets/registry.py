@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import re
@@ -43,19 +44,6 @@ class Shipped:
         features = tuple(str(name) for name in bunch.feature_names)
         classes = tuple(str(name) for name in bunch.get("target_names", ()))
         return Raw(np.asarray(bunch.data, np.float64), np.asarray(bunch.target), None, None, features, classes)
-
-
-@dataclass(frozen=True)
-class Generated:
-    """A problem of `generated.py` with its numbers."""
-
-    kind: str
-    numbers: tuple[tuple[str, float], ...]
-
-    def read(self, path: Path) -> Raw:  # noqa: ARG002
-        """Make the rows."""
-        x, y = _GENERATED[self.kind][0](**dict(self.numbers))
-        return Raw(x.numpy(), y.reshape(-1).numpy(), feature_names=tuple(f"x{i}" for i in range(x.shape[1])))
 
 
 _FORMATS: dict[str, Callable[..., Any]] = {
@@ -186,7 +174,7 @@ def _generated_entry(kind: str, name: str, tail: str) -> Entry:
     return Entry(
         name=f"{kind}:{tail.replace(' ', '').lower()}" if tail else kind,
         task=task,
-        source=Generated(kind, tuple(numbers.items())),
+        source=Arrays(functools.partial(make, **numbers), task),
         title=title,
         rows=numbers["rows"],
         features=numbers["features"],
