@@ -91,7 +91,9 @@ def make_metrics(chosen: Sequence[str | Metric]) -> dict[str, Metric]:
     return made
 
 
-def evaluate_metrics(metrics: dict[str, Metric], outputs: Iterable[Tensor], targets: Iterable[Tensor]) -> dict[str, float]:
+def evaluate_metrics(
+    metrics: dict[str, Metric], outputs: Iterable[Tensor], targets: Iterable[Tensor]
+) -> dict[str, float]:
     """The metrics of batches of outputs and targets, joined on the CPU."""
     if not metrics:
         return {}
