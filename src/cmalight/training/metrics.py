@@ -103,8 +103,9 @@ def evaluate_metrics(
 
 def _area(score: Tensor, positive: Tensor) -> float:
     """The share of pairs of a positive and a negative in which the positive scores higher; ties count half."""
+    score = score.contiguous()
     ordered = score.sort().values
-    ranks = (torch.searchsorted(ordered, score) + torch.searchsorted(ordered, score, right=True) + 1) / 2
+    ranks = (torch.searchsorted(ordered, score) + torch.searchsorted(ordered, score, right=True) + 1).double() / 2
     positives, negatives = int(positive.sum()), int((~positive).sum())
     if not positives or not negatives:
         return float("nan")
