@@ -378,9 +378,11 @@ def test_two_runs_in_two_threads_do_not_disturb_each_other():
 
 
 def test_a_run_inside_a_callback_changes_nothing():
+    inner = model(dropout=0.3)
+
     class Inner:
         def on_epoch_end(self, record):
-            train(model(dropout=0.3), max_epochs=1)
+            train(inner, max_epochs=1)
 
     plain, _ = train(model(dropout=0.3))
     nested, _ = train(model(dropout=0.3), callbacks=[Inner()])

@@ -100,7 +100,7 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(("width", "shown"), [(50, "loss 0.25"), (80, "r2 0.75"), (160, describe(RECORD))])
+@pytest.mark.parametrize(("width", "shown"), [(60, "loss 0.25"), (85, "r2 0.75"), (160, describe(RECORD))])
 def test_a_bar_on_a_terminal_shows_whole_figures_at_every_width(monkeypatch, width, shown):
     monkeypatch.setenv("COLUMNS", str(width))
     stream = Terminal()
