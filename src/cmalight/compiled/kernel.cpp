@@ -84,46 +84,50 @@ static inline double log_1_plus(double x) { return log1p(x); }
 static inline float exponential_minus_1(float x) { return expm1f(x); }
 static inline double exponential_minus_1(double x) { return expm1(x); }
 
-static inline float power_of_two(int32_t n) {
-  const int32_t bits = (n + 127) << 23;
+// 2^n by its bits. A NaN becomes some whole number, which then multiplies a NaN.
+static inline float power_of_two(float n) {
+  const uint32_t bits = ((uint32_t)(int32_t)n + 127) << 23;
   float x;
   memcpy(&x, &bits, sizeof x);
   return x;
 }
-static inline double power_of_two(i64 n) {
-  const i64 bits = (n + 1023) << 52;
+static inline double power_of_two(double n) {
+  const uint64_t bits = ((uint64_t)(i64)n + 1023) << 52;
   double x;
   memcpy(&x, &bits, sizeof x);
   return x;
 }
+static inline float rounded(float x) { return __builtin_rintf(x); }
+static inline double rounded(double x) { return __builtin_rint(x); }
 
-// Inlined, unlike libm's. A Taylor series on |r| <= ln(2)/2; the power of two is applied in halves, so that results
-// reach from the subnormal numbers to infinity. A NaN stays one.
-static inline float exponential(float x) {
-  x = x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x;
-  const float n = __builtin_rintf(x * 1.44269504f), r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+// e^x = 2^n e^r with |r| <= ln(2)/2 and a Taylor series; unlike libm's it is inlined. NaN stays NaN.
+static inline float series(float r) {
   float p = 1 / 5040.0f;
-  p = p * r + 1 / 720.0f;
-  p = p * r + 1 / 120.0f;
-  p = p * r + 1 / 24.0f;
-  p = p * r + 1 / 6.0f;
-  p = p * r + 0.5f;
-  p = p * r + 1;
-  p = p * r + 1;
-  const int32_t whole = n == n ? (int32_t)n : 0, half = whole >> 1;
-  return p * power_of_two(half) * power_of_two(whole - half);
+  const float factorials[] = {720, 120, 24, 6, 2, 1, 1};
+  for (int i = 0; i < 7; i++) p = p * r + 1 / factorials[i];
+  return p;
 }
-static inline double exponential(double x) {
-  x = x < -746.0 ? -746.0 : x > 710.0 ? 710.0 : x;
-  const double n = __builtin_rint(x * 1.4426950408889634);
-  const double r = (x - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10;
+static inline double series(double r) {
   double p = 1 / 6227020800.0;
   const double factorials[] = {479001600, 39916800, 3628800, 362880, 40320, 5040, 720, 120, 24, 6, 2, 1, 1};
   for (int i = 0; i < 13; i++) p = p * r + 1 / factorials[i];
-  const i64 whole = n == n ? (i64)n : 0, half = whole >> 1;
-  return p * power_of_two(half) * power_of_two(whole - half);
+  return p;
 }
-template <typename T> static inline T sigmoid(T x) { return 1 / (1 + exponential(-x)); }
+static inline float rest(float x, float n) { return (x - n * 0.693359375f) - n * -2.12194440e-4f; }
+static inline double rest(double x, double n) {
+  return (x - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10;
+}
+template <typename T> static inline T clamped(T x, T low, T high) { return x < low ? low : x > high ? high : x; }
+template <typename T> constexpr bool is_float = sizeof(T) == 4;
+template <typename T> static inline T exponential(T x) {  // from the subnormal numbers to infinity
+  x = is_float<T> ? clamped(x, T(-104), T(89)) : clamped(x, T(-746), T(710));
+  const T n = rounded(x * T(M_LOG2E)), half = rounded(n / 2);
+  return series(rest(x, n)) * power_of_two(half) * power_of_two(n - half);
+}
+template <typename T> static inline T sigmoid(T x) {
+  const T most = is_float<T> ? 88 : 709, z = clamped(-x, -most, most), n = rounded(z * T(M_LOG2E));
+  return 1 / (1 + series(rest(z, n)) * power_of_two(n));
+}
 
 // Vectors of the processor's width, and parts of one: the first `n` lanes.
 #if defined(__AVX512F__)
@@ -190,27 +194,29 @@ template <typename T> struct Tile {
   i64 inner, a0, a1, b0, c0, start_step;
   int last;
 };
+// Unrolled, so that the sums stay in registers.
+#define UNROLL _Pragma("GCC unroll 8")
 template <typename T, int R, int V> static void multiply(const Tile<T>& t) {
   const Part<T> part{t.last};
   const int L = lanes<T>;
   vector<T> sum[R][V] = {};
   if (t.start)
-    for (int r = 0; r < R; r++)
-      for (int v = 0; v < V; v++) {
+    UNROLL for (int r = 0; r < R; r++)
+      UNROLL for (int v = 0; v < V; v++) {
         const T* const from = t.start + r * t.start_step + v * L;
         sum[r][v] = v == V - 1 ? part.load(from) : load(from);
       }
   const T *a = t.a, *b = t.b;
   for (i64 l = 0; l < t.inner; l++, a += t.a1, b += t.b0) {
     vector<T> row[V];
-    for (int v = 0; v < V; v++) row[v] = v == V - 1 ? part.load(b + v * L) : load(b + v * L);
-    for (int r = 0; r < R; r++) {
+    UNROLL for (int v = 0; v < V; v++) row[v] = v == V - 1 ? part.load(b + v * L) : load(b + v * L);
+    UNROLL for (int r = 0; r < R; r++) {
       const T x = a[r * t.a0];
-      for (int v = 0; v < V; v++) sum[r][v] += x * row[v];
+      UNROLL for (int v = 0; v < V; v++) sum[r][v] += x * row[v];
     }
   }
-  for (int r = 0; r < R; r++)
-    for (int v = 0; v < V; v++) {
+  UNROLL for (int r = 0; r < R; r++)
+    UNROLL for (int v = 0; v < V; v++) {
       T* const to = t.c + r * t.c0 + v * L;
       if (v == V - 1) part.store(to, sum[r][v]);
       else store(to, sum[r][v]);
@@ -237,11 +243,11 @@ template <typename T, int V = 1> static void multiply_panel(int vectors, i64 m, 
   } else if constexpr (V < MOST_VECTORS) multiply_panel<T, V + 1>(vectors, m, t);
 }
 
-// C = A B, or C = 1 start + A B with the row `start`. The two numbers behind A and B are the distances of their rows
-// and of their columns.
+// C = start + A B. The two numbers behind A and B are the distances of their rows and of their columns; the rows of
+// `start` are `start_step` apart, and null is zero.
 template <typename T>
 static void product(i64 m, i64 n, i64 k, const T* a, i64 a0, i64 a1, const T* b, i64 b0, i64 b1, T* c, i64 c0,
-                    const T* start = nullptr) {
+                    const T* start = nullptr, i64 start_step = 0) {
   alignas(64) T packed[INNER * MOST_VECTORS * BYTES / sizeof(T)];
   const int L = lanes<T>;
   const i64 vectors = (n + L - 1) / L, panels = (vectors + MOST_VECTORS - 1) / MOST_VECTORS;
@@ -251,7 +257,7 @@ static void product(i64 m, i64 n, i64 k, const T* a, i64 a0, i64 a1, const T* b,
     for (i64 l = 0; l < k; l += INNER) {
       const i64 inner = k - l < INNER ? k - l : INNER;
       Tile<T> t = {a + l * a1, b + l * b0 + j, l ? c + j : start ? start + j : nullptr,
-                   c + j, inner, a0, a1, b0, c0, l ? c0 : 0, (int)(width - (V - 1) * L)};
+                   c + j, inner, a0, a1, b0, c0, l ? c0 : start_step, (int)(width - (V - 1) * L)};
       if (b1 != 1 || b0 > FAR) {
         const T* const from = b + l * b0 + j * b1;
         for (i64 first = 0; first < inner; first += 16)
@@ -322,6 +328,137 @@ struct Workspace {
   }
 };
 
+// SOAP's steps on one parameter; its docstring in optim/soap.py has the formulas.
+template <typename T> struct Soap {
+  i64 m, n, size, used;
+  T *M, *V, *left, *left_basis, *right, *right_basis;
+  T *one, *two, *three, *square, *reflectors, *line, *scales, *order;
+
+  Soap(const Parameter& p, T* room) : m(p.rows), n(p.columns), size(p.count) {
+    T** const places[] = {&M, &V, &left, &left_basis, &right, &right_basis};
+    for (int i = 0; i < 6; i++) *places[i] = (T*)p.state[i];
+    const i64 side = left && (m > n || !right) ? m : right ? n : 0;
+    T** const rooms[] = {&one, &two, &three, &square, &reflectors, &line, &scales, &order};
+    const i64 counts[] = {size, size, size, side * side, side * side, side, side, 2 * side};
+    used = 0;
+    for (int i = 0; i < 8; i++) {
+      *rooms[i] = room ? room + used : nullptr;
+      used += (counts[i] + 15) / 16 * 16;
+    }
+  }
+
+  // Q_L' X Q_R, or Q_L X Q_R' on the way back; X itself where there are no bases.
+  const T* rotated(const T* x, bool back) {
+    if (left) {
+      product<T>(m, n, m, left_basis, back ? m : 1, back ? 1 : m, x, n, 1, one, n);
+      x = one;
+    }
+    if (right) {
+      product<T>(m, n, n, x, n, 1, right_basis, back ? 1 : n, back ? n : 1, two, n);
+      x = two;
+    }
+    return x;
+  }
+
+  void step(T* w, const T* d, const Group& g, double lr, double steps) {
+    const T* const rotated_gradient = rotated(d, false);
+    const double correction = std::sqrt(1 - std::pow(g.second, steps));
+    const T beta1 = T(1 - g.first), beta2 = T(g.second), rest2 = T(1 - g.second), eps = T(g.eps * correction);
+    const T rate = T(lr * correction / (1 - std::pow(g.first, steps))), shrink = T(1 - lr * g.weight_decay);
+    T* const direction = three;
+#pragma omp simd
+    for (i64 i = 0; i < size; i++) {
+      const T x = rotated_gradient[i], first = M[i] + beta1 * (x - M[i]), second = beta2 * V[i] + rest2 * x * x;
+      M[i] = first, V[i] = second;
+      direction[i] = first / (std::sqrt(second) + eps);
+    }
+    const T* const update = rotated(direction, true);
+#pragma omp simd
+    for (i64 i = 0; i < size; i++) w[i] = shrink * w[i] - rate * update[i];
+    if (left) {
+      product<T>(m, m, n, d, n, 1, d, 1, n, square, m);
+      blend(left, m * m, beta2, rest2);
+    }
+    if (right) {
+      product<T>(n, n, m, d, 1, n, d, n, 1, square, n);
+      blend(right, n * n, beta2, rest2);
+    }
+    if ((left || right) && (i64)steps % g.refresh_interval == 0) refresh();
+  }
+  void blend(T* factor, i64 count, T beta, T rest) const {
+#pragma omp simd
+    for (i64 i = 0; i < count; i++) factor[i] = beta * factor[i] + rest * square[i];
+  }
+
+  void refresh() {
+    memcpy(three, rotated(M, true), size * sizeof(T));
+    if (left) refresh_side(left, left_basis, m, true);
+    if (right) refresh_side(right, right_basis, n, false);
+    memcpy(M, rotated(three, false), size * sizeof(T));
+  }
+
+  // One step of orthogonal iteration, the columns ordered by what they explain; V follows the order.
+  void refresh_side(const T* factor, T* basis, i64 k, bool rows) {
+    T trace = 0;
+    for (i64 i = 0; i < k; i++) trace += factor[i * k + i];
+    const T least = is_float<T> ? T(1.17549435e-38) : T(2.2250738585072014e-308), scale = trace < least ? least : trace;
+    for (i64 i = 0; i < k * k; i++) {
+      const T x = factor[i] / scale;
+      square[i] = x - x == 0 ? x : 0;
+    }
+    product<T>(k, k, k, square, k, 1, basis, k, 1, reflectors, k);
+    for (i64 j = 0; j < k; j++) scales[j] = 0;
+    for (i64 i = 0; i < k; i++)
+      for (i64 j = 0; j < k; j++) scales[j] += basis[i * k + j] * reflectors[i * k + j];
+    i64* const kept = (i64*)order;
+    for (i64 j = 0; j < k; j++) {
+      i64 place = j;
+      for (; place > 0 && scales[kept[place - 1]] < scales[j]; place--) kept[place] = kept[place - 1];
+      kept[place] = j;
+    }
+    for (i64 i = 0; i < k; i++)
+      for (i64 j = 0; j < k; j++) square[i * k + j] = reflectors[i * k + kept[j]];
+    T* const ordered = one;
+    for (i64 i = 0; i < m; i++)
+      for (i64 j = 0; j < n; j++) ordered[i * n + j] = V[rows ? kept[i] * n + j : i * n + kept[j]];
+    memcpy(V, ordered, size * sizeof(T));
+    orthogonal(basis, k);
+  }
+
+  // The Q of `square` = Q R, by Householder reflections I - scale v v'; columns of zeros give columns of the identity.
+  void orthogonal(T* q, i64 k) {
+    for (i64 c = 0; c < k; c++) {
+      T* const v = reflectors + c * k;
+      double below = 0;
+      for (i64 i = c; i < k; i++) v[i] = square[i * k + c];
+      for (i64 i = c + 1; i < k; i++) below += (double)v[i] * (double)v[i];
+      scales[c] = 0;
+      if (below == 0) continue;
+      const double top = (double)v[c], length = std::sqrt(top * top + below), beta = top > 0 ? -length : length;
+      scales[c] = T((beta - top) / beta);
+      const T divisor = T(top - beta);
+      for (i64 i = c + 1; i < k; i++) v[i] /= divisor;
+      v[c] = 1;
+      reflect(square, c, c + 1, k);
+    }
+    memset(q, 0, k * k * sizeof(T));
+    for (i64 c = k - 1; c >= 0; c--) {
+      q[c * k + c] = 1;
+      if (scales[c] != 0) reflect(q, c, c, k);
+    }
+  }
+  // Rows from c on, columns from `first` on.
+  void reflect(T* a, i64 c, i64 first, i64 k) {
+    const T *const v = reflectors + c * k + c;
+    T* const part = a + c * k + first;
+    const i64 height = k - c, width = k - first;
+    if (width == 0) return;
+    product<T>(1, width, height, v, 0, 1, part, k, 1, line, width);
+    for (i64 j = 0; j < width; j++) line[j] *= -scales[c];
+    product<T>(height, width, 1, v, 1, 0, line, width, 1, part, k, part, k);
+  }
+};
+
 template <typename T> struct Network {
   const Job& job;
   i64 most_samples, used, lowest;  // rows of a batch; bytes of the workspace; the first layer that trains
@@ -355,7 +492,8 @@ template <typename T> struct Network {
     delta = w.take<T>(most), spare = w.take<T>(most), sums = w.take<T>(2 * widest);
     for (i64 i = 0; i < job.parameters_count; i++) {
       T* const gradient = w.take<T>(trains(i) ? job.parameters[i].count : 0);
-      if (base) gradients[i] = gradient;
+      T* const room = w.take<T>(job.method == SOAP && trains(i) ? Soap<T>(job.parameters[i], nullptr).used : 0);
+      if (base) gradients[i] = gradient, scratch[i] = room;
     }
     used = w.used;
   }
@@ -638,6 +776,7 @@ template <typename T> struct Network {
         case GRADIENT: penalty += gradient_step(w, d, p.count, T(lr), T(g.weight_decay)); break;
         case SGD: sgd_step(w, d, first, p.count, g, T(lr), p.fresh && number == 0); break;
         case ADAM: adam_step(w, d, first, second, p.count, g, lr, p.steps + double(number) + 1); break;
+        case SOAP: Soap<T>(p, scratch[i]).step(w, d, g, lr, p.steps + double(number) + 1); break;
       }
     }
     return penalty;
