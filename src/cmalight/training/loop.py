@@ -26,7 +26,7 @@ from cmalight.evaluation.ranks import is_distributed, ranks_of
 from cmalight.training.best import Best, pack_modules, unpack_modules
 from cmalight.training.checkpoint import CheckpointFile
 from cmalight.training.clock import ClockName, TrainingClock
-from cmalight.training.data import counts_rows, length_of, training_batches, validation_batches
+from cmalight.training.data import length_of, training_batches, validation_batches
 from cmalight.training.epochs import EpochFigures, Epochs
 from cmalight.training.history import EpochRecord, History, HistoryFile
 from cmalight.training.identity import identity_of
@@ -131,7 +131,6 @@ class Training:
         self.history = History()
         self.best = Best(settings.monitor, modules_of(model, loss_fn), keeps_weights=settings.restore_best)
         self.resumed_at = 0
-        self.engine_reason = ""
         self._counted = (0, 0)  # evaluations and rows of the objective that are in the history
         self._interrupts = Interrupts()
         self._display = Display(rules, None)
@@ -268,29 +267,17 @@ class Training:
         """The engine that ran the last epoch."""
         return "eager" if self._epochs.program is None else "compiled"
 
-    def _choose_engine(self) -> None:
-        """Decided by model, loss, optimizer, kind of data and machine alone."""
-        wanted = self.settings.engine
-        if wanted == "eager":
-            self.engine_reason = "asked for"
-            return
-        try:  # removed once the compiled room is there
-            from cmalight.compiled import CannotCompile, compile_training
-        except ImportError:
-            self.engine_reason = "not there yet"
-            return
+    @property
+    def engine_reason(self) -> str:
+        """Why the epochs are not compiled."""
+        return "asked for" if self.settings.engine == "eager" else self._epochs.reason
 
-        try:
-            if not isinstance(self.batches, TensorBatches):
-                raise CannotCompile("the data are not tensors in memory")
-            if not counts_rows(self.loss_fn, self.batches):
-                raise CannotCompile("the loss weights classes, or ignores some targets")
-            base = getattr(self.optimizer, "base", self.optimizer)
-            self._epochs.program = compile_training(self.model, self.loss_fn, base, self.batches)
-        except CannotCompile as reason:
-            self.engine_reason = str(reason)
-            if wanted == "compiled":
-                self._display.note(f"not compiled: {reason}")
+    def _choose_engine(self) -> None:
+        if self.settings.engine == "eager":
+            return
+        self._epochs.compile()
+        if self.settings.engine == "compiled" and self._epochs.reason:
+            self._display.note(f"not compiled: {self._epochs.reason}")
 
     def _identity(self, solver: Any) -> dict[str, str]:
         settings = self.settings
