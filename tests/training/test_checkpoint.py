@@ -294,7 +294,7 @@ def test_content_that_does_not_fit_is_refused_and_changes_nothing(tmp_path, harm
 
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/null"])
 def test_devices_are_not_taken_for_checkpoints(device):
-    with pytest.raises((CheckpointError, OSError), match="not a regular file|ermission"):
+    with pytest.raises((CheckpointError, OSError), match=r"not a regular file|ermission"):
         train(checkpoint=device)
 
 

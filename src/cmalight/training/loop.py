@@ -100,7 +100,8 @@ class Training:
         self.validation = None if validation is None else validation_batches(validation, model, loss_fn)
         self.clock = TrainingClock(kind=settings.clock)
         self._batches_per_epoch = length_of(self.batches)
-        self._batch = 0  # of the running epoch
+        self._batch = 0  # the last one that was announced in the running epoch
+        self._steps_since = 0  # how often the optimizer has asked for its progress since
         self.objective: Any = Objective(model, loss_fn, self.batches, process_group=False)
         if isinstance(optimizer, Optimizer):
             if optimizer_options:
@@ -184,7 +185,6 @@ class Training:
         """Measure, write down, tell everybody, save; all off the training clock."""
         record = self._record(figures)
         self.history.append(record)
-        self._batch = 0
         self.best.see(record)
         if history_file is not None:
             history_file.append(record)
@@ -238,7 +238,7 @@ class Training:
         return Stop(stop.status, f"{stop.reason}; the last {report.steps} steps ended too high and were undone")
 
     def _before_batch(self, number: int) -> None:
-        self._batch = number
+        self._batch, self._steps_since = number, 0
         stop = self.settings.rules.out_of_time(self.clock.seconds()) or self._interrupts.stop()
         if stop is not None:
             raise StopTraining(stop)
@@ -254,7 +254,12 @@ class Training:
         rules = self.settings.rules
         if rules.time_limit is None and rules.max_epochs is not None and self._batches_per_epoch is not None:
             return {"total_steps": max(1, rules.max_epochs * self._batches_per_epoch)}
-        return {"progress": lambda: self._share(self._batch)}
+        return {"progress": self._progress}
+
+    def _progress(self) -> float:
+        """The share in the middle of the next step; asked once per step, also ahead for the steps of a chunk."""
+        self._steps_since += 1
+        return self._share(self._batch + self._steps_since - 0.5)
 
     @property
     def evaluations(self) -> int:
