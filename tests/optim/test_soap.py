@@ -214,14 +214,6 @@ def through_state_dict(optimizer, params):
     return fresh
 
 
-def through_deepcopy(optimizer, params):
-    copied = copy.deepcopy(optimizer)
-    copied.param_groups[0]["params"], old = params, copied.param_groups[0]["params"]
-    for param, twin in zip(old, params, strict=True):
-        copied.state[twin] = copied.state.pop(param)
-    return copied
-
-
 class TestState:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
     @pytest.mark.parametrize("steps", [0, 1, 2, 13])
@@ -373,7 +365,7 @@ class TestHardGradients:
         params, others = make_params([(6, 6)]), make_params([(6, 6)])
         optimizer = SOAP(params, lr=1e-2)
         adam = torch.optim.Adam(others, lr=1e-2, eps=1e-15)
-        take_step(optimizer, [torch.zeros(6, 6)])
+        take_step(optimizer, [torch.zeros(6, 6, dtype=torch.float64)])
         for grads in make_gradients(params, 10):
             take_step(optimizer, grads)
             take_step(adam, grads)
@@ -432,6 +424,13 @@ class TestManners:
             scheduler.step()
         assert len(calls) == 3
         assert optimizer.param_groups[0]["lr"] == 1e-2 / 8
+
+    def test_empty_parameters_and_groups_are_accepted(self):
+        params = [nn.Parameter(torch.ones(0, 5)), nn.Parameter(torch.ones(0)), nn.Parameter(torch.ones(3, 3))]
+        optimizer = SOAP([{"params": params}, {"params": []}])
+        for grads in make_gradients(params, 12):
+            take_step(optimizer, grads)
+        assert params[2].isfinite().all()
 
     def test_named_parameters_are_accepted(self):
         model = nn.Linear(4, 3)
