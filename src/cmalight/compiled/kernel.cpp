@@ -330,6 +330,7 @@ struct Workspace {
 
 // SOAP's steps on one parameter; its docstring in optim/soap.py has the formulas.
 template <typename T> struct Soap {
+  enum { BLOCK = 16 };
   i64 m, n, size, used;
   T *M, *V, *left, *left_basis, *right, *right_basis;
   T *one, *two, *three, *square, *reflectors, *line, *scales, *order;
@@ -376,21 +377,37 @@ template <typename T> struct Soap {
 #pragma omp simd
     for (i64 i = 0; i < size; i++) w[i] = shrink * w[i] - rate * update[i];
     if (left) {
-      product<T>(m, m, n, d, n, 1, d, 1, n, square, m);
-      blend(left, m * m, beta2, rest2);
+      for (i64 i = 0; i < m; i++)
+        for (i64 j = 0; j < n; j++) one[j * m + i] = d[i * n + j];
+      follow(left, m, n, d, n, 1, one, beta2, rest2);
     }
-    if (right) {
-      product<T>(n, n, m, d, 1, n, d, n, 1, square, n);
-      blend(right, n * n, beta2, rest2);
-    }
+    if (right) follow(right, n, m, d, 1, n, d, beta2, rest2);
     if ((left || right) && (i64)steps % g.refresh_interval == 0) refresh();
   }
-  void blend(T* factor, i64 count, T beta, T rest) const {
+
+  // factor = beta factor + rest A B, which is symmetric: in blocks of rows, from the diagonal on. See `mirror`.
+  void follow(T* factor, i64 k, i64 inner, const T* a, i64 a0, i64 a1, const T* b, T beta, T rest) {
+    for (i64 i = 0; i < k; i += BLOCK) {
+      const i64 rows = k - i < BLOCK ? k - i : BLOCK, width = k - i;
+      product<T>(rows, width, inner, a + i * a0, a0, a1, b + i, k, 1, square, width);
+      for (i64 r = 0; r < rows; r++) {
+        T *const to = factor + (i + r) * k + i, *const from = square + r * width;
 #pragma omp simd
-    for (i64 i = 0; i < count; i++) factor[i] = beta * factor[i] + rest * square[i];
+        for (i64 j = 0; j < width; j++) to[j] = beta * to[j] + rest * from[j];
+      }
+    }
+  }
+  static void mirror(T* factor, i64 k) {
+    for (i64 i = 0; i < k; i++)
+      for (i64 j = 0; j < i; j++) factor[i * k + j] = factor[j * k + i];
+  }
+  void finish() {
+    if (left) mirror(left, m);
+    if (right) mirror(right, n);
   }
 
   void refresh() {
+    finish();
     memcpy(three, rotated(M, true), size * sizeof(T));
     if (left) refresh_side(left, left_basis, m, true);
     if (right) refresh_side(right, right_basis, n, false);
@@ -423,6 +440,10 @@ template <typename T> struct Soap {
       for (i64 j = 0; j < n; j++) ordered[i * n + j] = V[rows ? kept[i] * n + j : i * n + kept[j]];
     memcpy(V, ordered, size * sizeof(T));
     orthogonal(basis, k);
+    bool any = false;
+    for (i64 i = 0; i < k; i++) any |= factor[i * k + i] != 0;
+    for (i64 i = 0; any && i < k; i++)
+      if (factor[i * k + i] == 0) memset(basis + i * k, 0, k * sizeof(T));
   }
 
   // The Q of `square` = Q R, by Householder reflections I - scale v v'; columns of zeros give columns of the identity.
@@ -836,6 +857,8 @@ template <typename T> struct Network {
       for (i64 i = job.layers_count - 1; i >= lowest; i--) backward(i, batch);
       job.losses[s] = value + step(s, job.factors[s]);
     }
+    for (i64 i = 0; job.method == SOAP && i < job.parameters_count; i++)
+      if (trains(i)) Soap<T>(job.parameters[i], scratch[i]).finish();
   }
 };
 

@@ -92,10 +92,6 @@ class Program:
         if self._stack.batch_norm and job.rows_count % job.batch_size == 1:
             raise ValueError("Expected more than 1 value per channel when training; the last batch has one row")
         self._raise_for(self._kernel.cmalight_check(ctypes.byref(job)))
-        needed = self._kernel.cmalight_workspace(ctypes.byref(job)) + 64
-        if needed > len(self._workspace):
-            self._workspace = torch.empty(needed, dtype=torch.uint8)
-        job.workspace = (self._workspace.data_ptr() + 63) // 64 * 64
 
     def run(self, factors: Sequence[float]) -> Tensor:
         """Take the next batches as steps.
@@ -136,6 +132,10 @@ class Program:
         masks = self._fill_layers()
         job.groups, job.factors, job.losses = groups, scales.data_ptr(), losses.data_ptr()
         job.first_step, job.steps = self._next, len(scales)
+        needed = self._kernel.cmalight_workspace(ctypes.byref(job)) + 64
+        if needed > len(self._workspace):
+            self._workspace = torch.empty(needed, dtype=torch.uint8)
+        job.workspace = (self._workspace.data_ptr() + 63) // 64 * 64
         self._raise_for(self._kernel.cmalight_run(ctypes.byref(job)))
         steps.taken(len(scales))
         del masks
