@@ -86,7 +86,6 @@ class Training:
     ) -> None:
         refuse_ranks(model)
         self.model, self.loss_fn, self.settings = model, loss_fn, settings
-        solver = make_solver(optimizer, optimizer_options) if isinstance(optimizer, str) else None
         rules = settings.rules
         self.batches = training_batches(
             data,
@@ -103,16 +102,17 @@ class Training:
         self._batch = 0  # the last one that was announced in the running epoch
         self._steps_since = 0  # how often the optimizer has asked for its progress since
         self.objective: Any = Objective(model, loss_fn, self.batches, process_group=False)
+        solver = None
         if isinstance(optimizer, Optimizer):
             if optimizer_options:
                 raise ValueError("optimizer_options go with an optimizer's name; a ready optimizer has its own")
+            require_parameters_of(model, optimizer)
             self.optimizer = optimizer
             self.objective = getattr(optimizer, "objective", self.objective)
-        elif solver is not None and solver.watches:
-            self.optimizer = solver.make(model.parameters(), self.objective, **self._budget())
-        elif solver is not None:
-            self.optimizer = solver.make(model.parameters())
-        require_parameters_of(model, self.optimizer)
+        else:
+            solver = make_solver(optimizer, optimizer_options)
+            watched = [self.objective] if solver.watches else []
+            self.optimizer = solver.make(model.parameters(), *watched, **(self._budget() if watched else {}))
         if self._batches_per_epoch is None and getattr(self.optimizer, "needs_objective", False):
             raise ValueError(
                 f"{type(self.optimizer).__name__} compares epochs with a fixed sum over samples, but a loader without "
@@ -132,7 +132,8 @@ class Training:
         self.history = History()
         self.best = Best(settings.monitor, modules_of(model, loss_fn), keeps_weights=settings.restore_best)
         self.resumed_at = 0
-        self._counted = (0, 0)  # evaluations and rows of the objective that are in the history
+        self._seconds_before = 0.0
+        self._counted = self._counts()  # what is in the history
         self._interrupts = Interrupts()
         self._display = Display(rules, None)
         self._file = (
@@ -151,6 +152,7 @@ class Training:
             history_file = None if settings.history_file is None else HistoryFile(settings.history_file, self.history)
             if not self.model.training:  # else layers that were frozen in eval mode stay so
                 self.model.train()
+            self.clock = TrainingClock(self._seconds_before, kind=settings.clock)
             try:
                 stop = self._loop(history_file)
             except KeyboardInterrupt:  # the second Ctrl-C
@@ -170,7 +172,8 @@ class Training:
         if stop is not None and self.resumed_at:
             stop = Stop(stop.status, f"nothing left to train: {stop.reason}")
         if stop is None:
-            self._choose_engine()
+            with self.clock.paused():  # the kernel is built once per machine
+                self._choose_engine()
         while stop is None:
             try:
                 figures = self._epochs.run(is_last=len(self.history) + 1 == self.settings.rules.max_epochs)
@@ -196,8 +199,7 @@ class Training:
         return stop
 
     def _record(self, figures: EpochFigures) -> EpochRecord:
-        evaluations, rows = self.objective.evaluations, self.objective.evaluated_rows
-        before, self._counted = self._counted, (evaluations, rows)
+        before, self._counted = self._counted, self._counts()
         validation_loss: float | None = None
         metrics: dict[str, float] = {}
         if self.validation is not None:
@@ -205,8 +207,8 @@ class Training:
         return EpochRecord(
             epoch=len(self.history),
             seconds=self.clock.seconds(),
-            evaluations=evaluations - before[0],
-            evaluated_rows=rows - before[1],
+            evaluations=self._counted[0] - before[0],
+            evaluated_rows=self._counted[1] - before[1],
             train_loss=self._true_train_loss() if self.settings.measure_train_loss else None,
             validation_loss=validation_loss,
             metrics=metrics,
@@ -261,11 +263,14 @@ class Training:
         self._steps_since += 1
         return self._share(self._batch + self._steps_since - 0.5)
 
+    def _counts(self) -> tuple[int, int]:
+        """Evaluations and rows so far; a ready optimizer may have a plain callable as its objective."""
+        return getattr(self.objective, "evaluations", 0), getattr(self.objective, "evaluated_rows", 0)
+
     @property
     def evaluations(self) -> int:
         """Full evaluations of the run, those before a checkpoint included."""
-        since = self.objective.evaluations - self._counted[0]
-        return int(sum(record.evaluations for record in self.history) + since)
+        return sum(record.evaluations for record in self.history) + self._counts()[0] - self._counted[0]
 
     @property
     def engine(self) -> str:
@@ -339,7 +344,7 @@ class Training:
         self.history = history
         if isinstance(self.batches, TensorBatches):
             self.batches.set_epoch(int(state["batches_epoch"]))
-        self.clock = TrainingClock(seconds, kind=self.settings.clock)
+        self._seconds_before = seconds
 
 
 def require_parameters_of(model: nn.Module, optimizer: Optimizer) -> None:
