@@ -12,8 +12,14 @@ bench.write_report("results")                        # what `cmalight bench repo
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cmalight.bench.analysis.costs import Traces, solution_costs, traces
-    from cmalight.bench.analysis.profiles import data_profile, pairwise_wins, performance_profile, profile_area, ratios
+    from cmalight.bench.analysis import (
+        data_profile,
+        performance_profile,
+        profile_area,
+        results_table,
+        solution_costs,
+        summary,
+    )
     from cmalight.bench.report import write_report
     from cmalight.bench.running.driver import Summary
     from cmalight.bench.running.runner import run
@@ -28,8 +34,9 @@ if TYPE_CHECKING:
 
 # Imported when first asked for: `cmalight bench status` does not wait for torch, nor a worker for pandas.
 _HOMES = {
-    "analysis.costs": ("Traces", "solution_costs", "traces"),
-    "analysis.profiles": ("data_profile", "pairwise_wins", "performance_profile", "profile_area", "ratios"),
+    "analysis": (
+        *("data_profile", "performance_profile", "profile_area", "results_table", "solution_costs", "summary"),
+    ),
     "report": ("write_report",),
     "running.driver": ("Summary",),
     "running.runner": ("run",),
@@ -69,20 +76,18 @@ __all__ = [
     "Spec",
     "SpecError",
     "Summary",
-    "Traces",
     "data_profile",
     "load",
     "merge",
     "narrowed",
-    "pairwise_wins",
     "performance_profile",
     "plan",
     "profile_area",
-    "ratios",
     "read_spec",
+    "results_table",
     "run",
     "solution_costs",
     "status",
-    "traces",
+    "summary",
     "write_report",
 ]
