@@ -6,6 +6,19 @@ import numpy as np
 import pandas
 
 INF, NAN = float("inf"), float("nan")
+CONDITIONS = {
+    **dict.fromkeys(("budget_seconds", "budget_batches"), NAN),
+    **dict.fromkeys(("threads", "workers", "cores"), 1),
+    **dict.fromkeys(("version_cmalight", "version_torch", "version_numpy", "version_python"), "1.0"),
+    "budget_epochs": 9.0,
+    "batch_size": 128,
+    "order": "reshuffle",
+    "clock": "wall",
+    "engine_used": "eager",
+    "host": "here",
+    "cpu": "a processor",
+    "code": "0123456789abcdef",
+}
 
 
 def run(solver, losses, *, problem="data 1x5", seed=0, status="done", validation=None, accuracy=None, **more):
@@ -37,10 +50,7 @@ def run(solver, losses, *, problem="data 1x5", seed=0, status="done", validation
         "final_validation_loss": columns["validation_loss"][-1],
         "final_accuracy": columns["accuracy"][-1],
         "accepted": NAN,
-        **dict.fromkeys(("budget_seconds", "budget_batches"), NAN),
-        **{"budget_epochs": 9.0, "batch_size": 128, "order": "reshuffle", "clock": "wall", "engine_used": "eager"},
-        **{"threads": 1, "workers": 1, "host": "here", "cpu": "a processor", "cores": 2, "code": "0123456789abcdef"},
-        **dict.fromkeys(("version_cmalight", "version_torch", "version_numpy", "version_python"), "1.0"),
+        **CONDITIONS,
         **more,
     }
     return row, pandas.DataFrame(columns).assign(key=row["key"])

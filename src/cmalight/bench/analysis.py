@@ -123,8 +123,8 @@ def _chosen(runs: pandas.DataFrame, solvers: Collection[str] | None) -> pandas.D
     if len(twice):
         one = twice.iloc[0]
         raise ValueError(
-            f"{len(twice)} runs are there more than once, {one['solver']} on {one['problem']}, seed {one['seed']}, among "
-            "them: results of different code or conditions; take load(DIR).current() or one of them"
+            f"{len(twice)} runs are there more than once, such as {one['solver']} on {one['problem']}, seed "
+            f"{one['seed']}: results of different code; take those of load(DIR).current()"
         )
     return chosen
 
@@ -318,7 +318,7 @@ def results_table(results: Frames, *, taus: Sequence[float] = TABLE_TAUS) -> pan
         for name, failed in FIGURES.items():
             row[name] = median(group[name].astype("float64").where(done).fillna(failed))
         for tau, table in costs.items():
-            reached = table.loc[[problem], solver].dropna()
+            reached = table.loc[table.index.get_level_values("problem") == problem, str(solver)].dropna()
             row[f"seconds_to_{tau:g}"] = median(reached)
             row[f"reached_{tau:g}"] = int(np.isfinite(reached.to_numpy(dtype=np.float64)).sum())
         for name in ("evaluations", "accepted"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,9 @@ def write_report(
     many other results the folder has.
 
     Args:
-        directory: The results folder.
+        directory: The results folder, or an archive of one.
         spec: The spec, by name, path or value; by default the one that the folder was made from.
-        out: Folder of the report; `directory`/report by default.
+        out: Folder of the report; by default `directory`/report, and NAME-report beside an archive.
         recorded: Show the runs of the last `bench run` in this folder whatever code trained them; the page says so.
 
     Returns:
@@ -41,24 +42,22 @@ def write_report(
         >>> bench.write_report("results").name
         'index.html'
     """
-    from cmalight.bench.store import load
+    from cmalight.bench.frames import load
 
-    found = load(directory, spec=spec)
+    source = Path(directory)
+    found = load(source, spec=spec)
     results = found.recorded() if recorded else found.current()
     others = len(found.runs) - len(results.runs)
     if not len(results.runs):
-        why = f"its {others} results are of other code or another spec" if others else "run a spec into it first"
-        hint = "; cmalight bench report --recorded shows them" if others and not recorded else ""
+        why = f"its {others} results are of other code or of another spec" if others else "run a spec into it first"
+        hint = " (--recorded shows those of the last run)" if others and not recorded else ""
         raise ValueError(f"{directory} has no results to report: {why}{hint}")
-    notes = list(results.notes)
-    if others:
-        notes.append(f"{_results(others)} of other code, or of another spec, left out.")
-    if recorded:
-        codes = ", ".join(str(code)[:12] for code in results.runs["code"].unique())
-        notes.insert(0, f"These are recorded results, of code {codes}: not necessarily what is installed.")
-    name = Path(directory).resolve().name
+    name = source.resolve().name.split(".tar")[0]
+    place = (
+        Path(out) if out is not None else source / "report" if source.is_dir() else source.with_name(f"{name}-report")
+    )
     tables = {"results.csv": results_table(results), "runs.csv": results.runs, "epochs.csv": results.epochs}
-    place = Path(out) if out is not None else Path(directory) / "report"
+    notes = [*_notes(results.runs, others, recorded=recorded), *results.notes, *found.damaged]
     html = page(results, title=name, notes=notes, tables=[f"tables/{file}" for file in tables])
     (place / "tables").mkdir(parents=True, exist_ok=True)
     for file, table in tables.items():
@@ -67,8 +66,18 @@ def write_report(
     return place / "index.html"
 
 
-def _results(count: int) -> str:
-    return "1 result is" if count == 1 else f"{count} results are"
+def _notes(runs: pandas.DataFrame, others: int, *, recorded: bool) -> Iterator[str]:
+    """Which results the page shows, and which it does not."""
+    if recorded:
+        codes = ", ".join(str(code)[:12] for code in runs["code"].unique())
+        yield f"Recorded results, trained by code {codes}; the installed code may differ"
+    if others:
+        are = "result is" if others == 1 else "results are"
+        yield f"Left out: {others} {are} of other code or of another spec"
+    solvers = runs.groupby(["problem", "seed"])["solver"].nunique()
+    partial = int((solvers < runs["solver"].nunique()).sum())
+    if partial:
+        yield f"{partial} of {len(solvers)} starts lack a result of one of the solvers; comparisons leave them out"
 
 
 def _csv(table: pandas.DataFrame) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cmalight.bench import analysis
+from cmalight.errors import needed
 
 if TYPE_CHECKING:
     import pandas
@@ -81,12 +82,10 @@ def page(results: analysis.Frames, *, title: str, notes: Sequence[str], tables: 
     Returns:
         The text of the HTML file.
     """
-    from plotly.offline import get_plotlyjs
-
     data = page_data(results, title=title, notes=notes, tables=tables)
     parts = {
         "css": _asset("page.css"),
-        "plotly": get_plotlyjs(),
+        "plotly": _plotly(),
         "data": json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
         "script": "\n".join(_asset(name) for name in ("compute.js", "figures.js", "page.js")),
     }
@@ -208,6 +207,11 @@ def _values(column: Iterable[Any]) -> str:
         elif value is not None and math.isfinite(value):
             texts[f"{value:g}"] = None
     return ", ".join(texts)
+
+
+def _plotly() -> str:
+    with needed("A report needs plotly, which is not installed", "bench"):
+        return (resources.files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
 
 
 def _asset(name: str) -> str:
