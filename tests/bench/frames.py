@@ -46,7 +46,7 @@ def run(solver, losses, *, problem="data 1x5", seed=0, status="done", validation
         "seconds": columns["seconds"][-1],
         "evaluations": columns["evaluations"][-1],
         "final_loss": losses[-1],
-        "best_loss": np.nanmin(losses),
+        "best_loss": np.fmin.reduce(losses),
         "final_validation_loss": columns["validation_loss"][-1],
         "final_accuracy": columns["accuracy"][-1],
         "accepted": NAN,

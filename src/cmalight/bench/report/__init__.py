@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cmalight.bench.analysis import results_table
-from cmalight.bench.report.page import page
+from cmalight.bench.report.page import render_page
 
 if TYPE_CHECKING:
     import pandas
@@ -58,7 +58,7 @@ def write_report(
     )
     tables = {"results.csv": results_table(results), "runs.csv": results.runs, "epochs.csv": results.epochs}
     notes = [*_notes(results.runs, others, recorded=recorded), *results.notes, *found.damaged]
-    html = page(results, title=name, notes=notes, tables=[f"tables/{file}" for file in tables])
+    html = render_page(results, title=name, notes=notes, tables=[f"tables/{file}" for file in tables])
     (place / "tables").mkdir(parents=True, exist_ok=True)
     for file, table in tables.items():
         _write(place / "tables" / file, _csv(table))

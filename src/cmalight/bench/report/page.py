@@ -70,7 +70,7 @@ _COLOURS = (
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
-def page(results: analysis.Frames, *, title: str, notes: Sequence[str], tables: Sequence[str]) -> str:
+def render_page(results: analysis.Frames, *, title: str, notes: Sequence[str], tables: Sequence[str]) -> str:
     """The whole page; it loads nothing from elsewhere.
 
     Args:
