@@ -10,8 +10,8 @@ from enum import Enum
 from types import FrameType
 from typing import Any
 
-from cmalight.errors import check_positive, check_whole
-from cmalight.training.records.history import EpochRecord
+from cmalight.errors import check_positive, check_whole, invalid, is_number
+from cmalight.training.history import EpochRecord
 
 
 class Status(Enum):
@@ -20,9 +20,7 @@ class Status(Enum):
     MAX_EPOCHS = "max_epochs"
     TIME_LIMIT = "time_limit"
     TARGET_LOSS = "target_loss"
-    MIN_LR = "min_lr"
     PATIENCE = "patience"
-    CONVERGED = "converged"
     DIVERGED = "diverged"
     INTERRUPTED = "interrupted"
     CALLBACK = "callback"
@@ -37,7 +35,7 @@ class Stop:
 
 
 class StopTraining(Exception):  # noqa: N818 - it is no error
-    """Breaks off an epoch or an evaluation."""
+    """Breaks off an epoch."""
 
     def __init__(self, stop: Stop) -> None:
         super().__init__(stop.reason)
@@ -51,20 +49,24 @@ class StopRules:
     max_epochs: int | None = None
     time_limit: float | None = None
     target_loss: float | None = None
-    min_lr: float | None = None
     patience: int | None = None
-    tolerance: float | None = None
 
     def __post_init__(self) -> None:
         if self.max_epochs is None and self.time_limit is None:
-            raise ValueError("Give a run an end: max_epochs, time_limit, or both")
+            raise ValueError("A run needs an end: give max_epochs, time_limit, or both")
         if self.max_epochs is not None:
             check_whole("max_epochs", self.max_epochs)
+        if self.time_limit is not None:
+            check_positive("time_limit", self.time_limit)
+        if self.target_loss is not None and not is_number(self.target_loss):
+            raise invalid("target_loss", self.target_loss, "a number")
         if self.patience is not None:
             check_whole("patience", self.patience, least=1)
-        for name in ("time_limit", "min_lr", "tolerance"):
-            if (value := getattr(self, name)) is not None:
-                check_positive(name, value)
+
+    def share_done(self, epochs: float, seconds: float) -> float:
+        """How much of the run is done, 0 to 1, by the limit that will end it first."""
+        shares = [(epochs, self.max_epochs), (seconds, self.time_limit)]
+        return max(min(1.0, done / limit) if limit else 1.0 for done, limit in shares if limit is not None)
 
     def out_of_time(self, seconds: float) -> Stop | None:
         """Asked before every batch."""
@@ -78,32 +80,26 @@ class StopRules:
             return Stop(Status.MAX_EPOCHS, f"{self.max_epochs} epochs done")
         return self.out_of_time(seconds)
 
-    def after_epoch(
-        self, record: EpochRecord, *, next_lr: float, direction_norm: float | None, epochs_since_best: int
-    ) -> Stop | None:
-        """The first rule that applies."""
-        loss = record.f_tilde if record.train_loss is None else record.train_loss
+    def after_epoch(self, record: EpochRecord, epochs_since_best: int) -> Stop | None:
+        """The first rule that applies to the epoch just done."""
+        loss = record.batch_loss if record.train_loss is None else record.train_loss
         if self.target_loss is not None and loss <= self.target_loss:
             return Stop(Status.TARGET_LOSS, f"training loss {loss:.6g} reached the target {self.target_loss:g}")
-        if self.tolerance is not None and direction_norm is not None and direction_norm <= self.tolerance:
-            return Stop(Status.CONVERGED, f"‖d‖ = {direction_norm:.3g} is within the tolerance {self.tolerance:g}")
-        if self.min_lr is not None and next_lr <= self.min_lr:
-            return Stop(Status.MIN_LR, f"lr {next_lr:.3g} fell to {self.min_lr:g} or below")
+        if record.outcome == "uncontrolled" and not math.isfinite(record.batch_loss):
+            return Stop(Status.DIVERGED, "the loss is not finite any more, and this optimizer cannot go back")
         if self.patience is not None and epochs_since_best >= self.patience:
             return Stop(Status.PATIENCE, f"no better validation for {epochs_since_best} epochs")
-        if record.alpha is None and not math.isfinite(record.f_tilde):
-            return Stop(Status.DIVERGED, "the loss is not finite any more, and this optimizer cannot go back")
         return None
 
 
-class Interruptions:
+class Interrupts:
     """Turns the first Ctrl-C into a request that is honoured at the next batch; a second one interrupts at once."""
 
     def __init__(self) -> None:
-        self.requested = False
+        self._requested = False
         self._previous: Any = None
 
-    def __enter__(self) -> Interruptions:
+    def __enter__(self) -> Interrupts:
         in_main_thread = threading.current_thread() is threading.main_thread()
         if in_main_thread and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             self._previous = signal.signal(signal.SIGINT, self._handle)
@@ -114,10 +110,10 @@ class Interruptions:
             signal.signal(signal.SIGINT, self._previous)
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        if self.requested:
+        if self._requested:
             raise KeyboardInterrupt
-        self.requested = True
+        self._requested = True
 
     def stop(self) -> Stop | None:
-        """Once Ctrl-C was pressed."""
-        return Stop(Status.INTERRUPTED, "interrupted by Ctrl-C") if self.requested else None
+        """The stop that Ctrl-C asked for, if it was pressed."""
+        return Stop(Status.INTERRUPTED, "interrupted by Ctrl-C") if self._requested else None

@@ -3,50 +3,51 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from cmalight.errors import needed
-from cmalight.training.records.history import EpochRecord
+from cmalight.training.history import EpochRecord
 
 
 @runtime_checkable
 class Callback(Protocol):
-    """Told of every epoch; returning True asks the run to stop. `close` is called at the end, where there is one."""
+    """Told of every epoch. `close()`, where there is one, is called at the end of the run."""
 
     def on_epoch_end(self, record: EpochRecord) -> bool | None:
-        """After each epoch.
+        """Called after each epoch.
 
         Args:
-            record: its figures.
+            record: The figures of the epoch.
 
         Returns:
-            True to ask for a stop.
+            True to stop the run.
         """
 
 
 class TensorBoard:
-    """Writes loss, lr, outcome and evaluations as scalars for TensorBoard.
+    """Writes losses, learning rate, outcome and metrics as scalars for TensorBoard.
 
     Args:
-        folder: of the log.
+        folder: Folder of the log.
 
     Raises:
-        ImportError: if its writer is not installed.
+        ImportError: TensorBoard is not installed.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         with needed("TensorBoard needs its writer", "tensorboard"):
             from torch.utils.tensorboard import SummaryWriter
-        self._writer: Any = SummaryWriter(os.fspath(folder))
+        self._writer: Any = SummaryWriter(os.fspath(Path(folder).absolute()))
 
     def on_epoch_end(self, record: EpochRecord) -> None:
         """Write the figures of an epoch.
 
         Args:
-            record: that has them.
+            record: The figures.
         """
         scalars = {
-            "loss/f_tilde": record.f_tilde,
+            "loss/batch": record.batch_loss,
             "loss/train": record.train_loss,
             "loss/validation": record.validation_loss,
             "control/lr": record.lr,
