@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cmalight.bench.code import imported, is_own
-from cmalight.bench.spec import DatasetEntry, NetworkEntry, SolverEntry, Spec, WorkloadEntry, solvers_of
+from cmalight.bench.spec import DatasetEntry, NetworkEntry, SolverEntry, Spec, WorkloadEntry, is_table, solvers_of
 from cmalight.errors import unknown_name
 
 
@@ -21,52 +21,70 @@ def problems_of(spec: Spec) -> Iterator[str]:
     Yields:
         One sentence each.
     """
-    checks: list[tuple[Callable[[Any], None], Any]] = [
-        *((_check_dataset, one) for one in spec.datasets),
-        *((_check_network, one) for one in spec.networks),
-        *((_check_workload, one) for one in spec.workloads),
-        *((_check_solver, one) for one in solvers_of(spec)),
+    checks: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
+        *((_check_dataset, (one,)) for one in spec.datasets),
+        *((_check_network, (one,)) for one in spec.networks if is_own(one.network)),
+        *((_check_workload, (one,)) for one in spec.workloads),
+        *((_check_solver, (one,)) for one in solvers_of(spec)),
     ]
-    for check, entry in checks:
-        try:
-            check(entry)
-        except (ValueError, TypeError, ImportError, OSError) as error:
-            yield f"{entry.name}: {error}" if entry.name not in str(error) else str(error)
+    wrong = [text for check, entries in checks if (text := _text(check, *entries))]
+    if not wrong:  # a pair is worth a look where both halves are known
+        networks = [one for one in spec.networks if not is_own(one.network)]
+        wrong = [text for data in spec.datasets for one in networks if (text := _text(_check_pair, one, data))]
+    yield from wrong
+
+
+def _text(check: Callable[..., None], *entries: Any) -> str | None:
+    try:
+        check(*entries)
+    except (ValueError, TypeError, ImportError, OSError) as error:
+        return f"{entries[0].name}: {error}" if entries[0].name not in str(error) else str(error)
+    return None
 
 
 def _check_dataset(entry: DatasetEntry) -> None:
     if is_own(entry.dataset):
         _check_arguments(imported(entry.dataset), entry.dataset)
         return
-    if entry.target is None:
-        if entry.task is not None:
-            raise ValueError("task goes with a CSV file and its target")
-        if entry.dataset.endswith(".csv"):
-            raise ValueError(f"say which column to predict: {Path(entry.dataset).name}:COLUMN")
-        from cmalight.datasets import dataset_info
+    from cmalight.datasets import dataset_info
 
-        dataset_info(entry.dataset)
+    dataset_info(entry.dataset)
+    if not is_table(entry.dataset):
         return
+    file, _, rest = entry.dataset.partition(":")
+    target = dict(part.partition("=")[::2] for part in rest.split(","))["target"]
+    if not Path(file).is_file():
+        raise ValueError(f"there is no file {file}")
     import pandas
 
-    if not Path(entry.dataset).is_file():
-        raise ValueError(f"there is no file {entry.dataset}")
-    columns = [str(one) for one in pandas.read_csv(entry.dataset, nrows=0).columns]
-    if entry.target not in columns:
-        raise ValueError(unknown_name(f"column of {entry.dataset}", entry.target, columns))
+    table = pandas.read_parquet(file) if file.endswith(".parquet") else pandas.read_csv(file, nrows=0)
+    columns = [str(one) for one in table.columns]
+    if target not in columns:
+        raise ValueError(unknown_name(f"column of {file}", target, columns))
 
 
 def _check_network(entry: NetworkEntry) -> None:
-    if is_own(entry.network):
-        _check_arguments(imported(entry.network), entry.network, features=1, outputs=1, **entry.options)
-        return
+    _check_arguments(imported(entry.network), entry.network, features=1, outputs=1, **entry.options)
+
+
+def _check_pair(entry: NetworkEntry, data: DatasetEntry) -> None:
+    """Build the network for data of that shape, as far as it is known before reading."""
     import torch
 
     from cmalight.bench.problems import network_for
+    from cmalight.datasets import dataset_info
 
-    shape = (3, 32, 32) if entry.network.startswith("resnet") else (4,)
-    with torch.device("meta"):  # allocates nothing and draws no random number
-        network_for(entry.network, shape, 1, entry.options)
+    shape: tuple[int, ...] = (4,)
+    outputs = 1
+    if not is_own(data.dataset):
+        known = dataset_info(data.dataset)
+        shape = known.image or (known.features or 4,)
+        outputs = (known.classes or 2) if known.task == "classification" else 1
+    try:
+        with torch.device("meta"):  # allocates nothing and draws no random number
+            network_for(entry.network, shape, outputs, entry.options)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{entry.name} on {data.name}: {error}") from error
 
 
 def _check_workload(entry: WorkloadEntry) -> None:

@@ -116,7 +116,9 @@ def _current_runs(specs: Sequence[Spec]) -> Iterator[tuple[str, Run]]:
         try:
             yield from ((run.key, run) for run in plan(spec))
         except OSError as error:
-            _logger.warning("%s needs files that are not here, so none of its results are current (%s)", spec.name, error)
+            _logger.warning(
+                "%s needs files that are not here, so none of its results are current (%s)", spec.name, error
+            )
 
 
 def _row(key: str, result: Result, current: Run | None) -> dict[str, Any]:

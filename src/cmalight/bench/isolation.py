@@ -25,7 +25,13 @@ from cmalight.bench.code import code_digest
 from cmalight.bench.models import Machine, Result, Run, Status
 
 # Imports only, so that forking is safe; torch imports some of them in the first step of an optimizer.
-_PRELOADED = ["cmalight.bench.training", "cmalight.bench.workloads", "torch._dynamo", "sklearn.datasets", "rich.progress"]
+_PRELOADED = [
+    "cmalight.bench.training",
+    "cmalight.bench.workloads",
+    "torch._dynamo",
+    "sklearn.datasets",
+    "rich.progress",
+]
 _LOG_BYTES = 20_000
 _OTHER_CODE = "the code here is not the code that the runs were planned with; give every machine the same, and repeat"
 _alive: set[int] = set()  # processes that train for this one
@@ -75,7 +81,7 @@ def isolated(run: Run, workers: int = 1) -> Result:
 @contextmanager
 def fork_server() -> Iterator[None]:
     """End the fork server after the block, if it was not there before: a notebook lives longer than a study."""
-    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    server: Any = forkserver._forkserver
     was_there = server._forkserver_pid is not None
     try:
         yield

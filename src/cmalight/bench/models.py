@@ -72,9 +72,7 @@ class Run(Conditions):
     """One solver on one problem from one seed: everything that decides what comes out.
 
     Attributes:
-        dataset: Name of a data set, a CSV file, or "file.py:name"; empty for a workload.
-        target: Column of a CSV file to predict.
-        task: "regression" or "classification" for a CSV file; None decides by the type of the column.
+        dataset: As `load_dataset` takes it, "file.csv:target=column" included, or "file.py:name"; empty for a workload.
         network: "3x20", "paper:3x20", "resnet18" or "file.py:name"; empty for a workload.
         network_options: Keyword arguments of the network.
         workload: Name of a workload, or "file.py:name".
@@ -82,15 +80,13 @@ class Run(Conditions):
         options: Keyword arguments of the solver.
         seed: Random seed for the initial weights, the order of the samples and all random numbers of the run.
         code: Digest of all code that trains: the package's and the user's.
-        data: sha256 of the user's own CSV file.
+        data: sha256 of the user's own CSV or parquet file.
         dataset_label: Name of the data set, or of the workload, in results.
         network_label: Name of the network in results.
         solver_label: Name of the solver in results.
     """
 
     dataset: str = ""
-    target: str | None = None
-    task: Literal["regression", "classification"] | None = None
     network: str = ""
     network_options: Options = {}
     workload: str | None = None
@@ -178,9 +174,7 @@ class Machine(Frozen):
                 versions[name] = metadata.version(name)
             except metadata.PackageNotFoundError:
                 continue
-        return Machine(
-            host=platform.node(), cpu=_cpu(), cores=cores(), load=_load(), versions=versions
-        )
+        return Machine(host=platform.node(), cpu=_cpu(), cores=cores(), load=_load(), versions=versions)
 
 
 class Result(Frozen):

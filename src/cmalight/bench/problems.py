@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -118,56 +117,15 @@ def network_for(name: str, shape: tuple[int, ...], outputs: int, options: dict[s
 
 
 def _data(run: Run) -> tuple[Arrays, Arrays, Task]:
-    if run.target is not None:
-        return _split(*_read_csv(Path(run.dataset), run.target, run.task), run, scale=True)
-    if not is_own(run.dataset):
-        from cmalight.datasets import load_dataset
+    from cmalight.datasets import load_dataset, register
 
-        data = load_dataset(run.dataset, seed=run.split_seed, test_share=run.test_share)
-        task: Task = "regression" if data.task == "regression" else "classification"
-        train, test = (_tensors(x, y, task) for x, y in ((data.x_train, data.y_train), (data.x_test, data.y_test)))
-        return train, test, task
-    arrays = [np.asarray(array) for array in imported(run.dataset)()]
-    task = "classification" if np.issubdtype(arrays[1].dtype, np.integer) else "regression"
-    if len(arrays) == 4:
-        return _tensors(arrays[0], arrays[1], task), _tensors(arrays[2], arrays[3], task), task
-    return _split(arrays[0], arrays[1], task, run)
+    name = run.dataset
+    if is_own(name):
+        name = register("data of the spec", imported(name)).name
+    data = load_dataset(name, seed=run.split_seed, test_share=run.test_share)
+    train, test = ((torch.as_tensor(x), torch.as_tensor(y)) for x, y in _parts(data))
+    return train, test, data.task
 
 
-def _read_csv(path: Path, target: str, task: Task | None) -> tuple[Any, Any, Task]:
-    """Numbers as they are, text one-hot, missing numbers replaced by the median; rows without a target are left out."""
-    import pandas
-
-    table = pandas.read_csv(path)
-    table = table[table[target].notna()]
-    wanted, inputs = table[target], table.drop(columns=target)
-    numbers = pandas.get_dummies(inputs, dtype=float)
-    x = numbers.fillna(numbers.median()).to_numpy(np.float64)
-    if task is None:
-        task = "regression" if pandas.api.types.is_numeric_dtype(wanted) else "classification"
-    y = wanted.to_numpy(np.float64) if task == "regression" else pandas.factorize(wanted, sort=True)[0]
-    return x, y, task
-
-
-def _split(x: Any, y: Any, task: Task, run: Run, *, scale: bool = False) -> tuple[Arrays, Arrays, Task]:
-    order = np.random.default_rng(run.split_seed).permutation(len(x))
-    count = max(1, round(run.test_share * len(x)))
-    test, train = order[:count], order[count:]
-    if scale:
-        x = _standardised(x, train)
-        y = _standardised(y, train) if task == "regression" else y
-    return _tensors(x[train], y[train], task), _tensors(x[test], y[test], task), task
-
-
-def _standardised(values: Any, rows: Any) -> Any:
-    deviation = values[rows].std(0)
-    return (values - values[rows].mean(0)) / np.where(deviation > 0, deviation, 1.0)
-
-
-def _tensors(x: Any, y: Any, task: Task) -> Arrays:
-    """float32 inputs; float32 targets in a column, or int64 classes."""
-    inputs = torch.as_tensor(x).float()
-    if task == "classification":
-        return inputs, torch.as_tensor(y).long().reshape(-1)
-    targets = torch.as_tensor(y).float()
-    return inputs, targets.reshape(len(targets), -1)
+def _parts(data: Any) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    return (data.x_train, data.y_train), (data.x_test, data.y_test)

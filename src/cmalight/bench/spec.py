@@ -7,7 +7,7 @@ import itertools
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field, JsonValue, ValidationError
 
@@ -25,19 +25,15 @@ class SpecError(ValueError):
 
 
 class DatasetEntry(Frozen):
-    """A data set: a known name, a CSV file with the column to predict, or "file.py:name".
+    """A data set: a name that `load_dataset` knows, "file.csv:target=column", or "file.py:name".
 
     Attributes:
         dataset: Which one.
         name: Label in results.
-        target: Column of the CSV file to predict.
-        task: Of a CSV file; by default text columns are classes and numbers are not.
     """
 
     dataset: str
     name: str
-    target: str | None = None
-    task: Literal["regression", "classification"] | None = None
 
 
 class NetworkEntry(Frozen):
@@ -96,11 +92,9 @@ def _tables(key: str) -> BeforeValidator:
 def _table(given: str | dict[str, Any], key: str) -> dict[str, Any]:
     table = {key: given} if isinstance(given, str) else dict(given)
     source = str(table.get(key, ""))
-    if key == "dataset" and ".csv:" in source:
-        table["dataset"], _, table["target"] = source.rpartition(":")
     if "name" not in table:
-        file, _, name = source.rpartition(":")
-        table["name"] = name if is_own(source) else Path(file).stem if ".csv:" in source else source
+        file, _, name = source.partition(":")
+        table["name"] = name if is_own(source) else Path(file).stem if is_table(source) else source
     return table
 
 
@@ -198,8 +192,8 @@ def plan(spec: Spec) -> list[Run]:
                 names = (solver.solver, *(str(problem.get(key) or "") for key in ("dataset", "network", "workload")))
                 if names not in digests:
                     digests[names] = code_digest(*names)
-                chosen = {"solver": solver.solver, "options": solver.options, "solver_label": solver.name}
-                runs.append(Run(seed=seed, code=digests[names], **problem, **chosen, **conditions))
+                chosen = {"solver": solver.solver, "options": solver.options, "solver_label": solver.name, "seed": seed}
+                runs.append(Run.model_validate({**conditions, **problem, **chosen, "code": digests[names]}))
     return runs
 
 
@@ -224,9 +218,9 @@ def _problems(spec: Spec) -> Iterator[dict[str, Any]]:
     for data in spec.datasets:
         for network in spec.networks:
             yield {
-                **data.model_dump(exclude={"name"}),
+                "dataset": data.dataset,
                 "dataset_label": data.name,
-                "data": file_digest(Path(data.dataset)) if data.target is not None else None,
+                "data": file_digest(data.dataset) if is_table(data.dataset) else None,
                 "network": network.network,
                 "network_options": network.options,
                 "network_label": network.name,
@@ -235,16 +229,28 @@ def _problems(spec: Spec) -> Iterator[dict[str, Any]]:
         yield {"workload": workload.workload, "dataset_label": workload.name}
 
 
-def file_digest(path: Path) -> str:
-    """sha256 of a file.
+def is_table(source: str) -> bool:
+    """Whether a data set is the user's own file.
 
     Args:
-        path: Of the file.
+        source: As in a spec.
+
+    Returns:
+        True for "file.csv:target=column" and the same for parquet.
+    """
+    return source.partition(":")[0].endswith((".csv", ".parquet"))
+
+
+def file_digest(source: str) -> str:
+    """sha256 of the user's own file.
+
+    Args:
+        source: "file.csv:target=column".
 
     Returns:
         Hexadecimal digits.
     """
-    with path.open("rb") as file:
+    with Path(source.partition(":")[0]).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -283,7 +289,7 @@ def _absolute(plain: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The same with the user's own files as absolute paths, wherever a spec lies."""
 
     def absolute(source: Any) -> Any:
-        if isinstance(source, str) and (is_own(source) or source.partition(":")[0].endswith(".csv")):
+        if isinstance(source, str) and (is_own(source) or is_table(source)):
             return str(folder.resolve() / source)
         return source
 
@@ -301,9 +307,10 @@ def _explained(error: Any) -> str:
     place, kind = [str(part) for part in error["loc"]], error["type"]
     where = ".".join(place)
     if kind == "extra_forbidden":
-        model: type[BaseModel] = {
+        models: dict[str, type[BaseModel]] = {
             "datasets": DatasetEntry, "networks": NetworkEntry, "workloads": WorkloadEntry, "solvers": SolverEntry,
-        }.get(place[0] if len(place) > 1 else "", Spec)  # fmt: skip
+        }  # fmt: skip
+        model = models.get(place[0], Spec) if len(place) > 1 else Spec
         known = [*model.model_fields, *(["extends"] if model is Spec else [])]
         return unknown_name(f"key in {'.'.join(place[:-1])}" if len(place) > 1 else "key", place[-1], known)
     if kind == "missing":
@@ -321,7 +328,7 @@ def _contradictions(spec: Spec) -> Iterator[str]:
     if bool(spec.datasets) != bool(spec.networks):
         yield "datasets and networks go together; one of them is missing"
     labels: dict[str, Iterable[Any]] = {
-        "datasets and workloads": [one.name for one in (*spec.datasets, *spec.workloads)],
+        "datasets and workloads": [*(one.name for one in spec.datasets), *(one.name for one in spec.workloads)],
         "networks": [one.name for one in spec.networks],
         "solvers": [one.name for one in solvers_of(spec)],
         "seeds": spec.seeds,

@@ -56,7 +56,11 @@ def status(folder: str | Path) -> dict[str, int]:
     keys = {key for one in read_specs(Path(folder), damaged) for key in one.keys}
     counts = Counter[str](results[key] for key in keys & results.keys())
     others = len(results.keys() - keys)
-    return {**dict(sorted(counts.items())), "left": len(keys - results.keys()), **({"others": others} if others else {})}
+    return {
+        **dict(sorted(counts.items())),
+        "left": len(keys - results.keys()),
+        **({"others": others} if others else {}),
+    }
 
 
 def merge(folders: Sequence[str | Path], out: str | Path) -> int:
@@ -113,7 +117,7 @@ def locked(folder: Path) -> Iterator[None]:
                 leftover.unlink(missing_ok=True)
             yield
     except filelock.Timeout as error:
-        raise FolderInUseError(f"{folder} is in use by another driver; wait for it, or choose another folder") from error
+        raise FolderInUseError(f"{folder} is in use by another driver; wait, or choose another folder") from error
 
 
 def is_locked(folder: str | Path) -> bool:

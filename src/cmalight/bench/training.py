@@ -6,7 +6,6 @@ import time
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -77,7 +76,7 @@ def failure(error: BaseException) -> dict[str, Any]:
 def _available(run: Run) -> Problem:
     """The problem, if the data is here and is that which the run was planned with."""
     try:
-        if run.data is not None and file_digest(Path(run.dataset)) != run.data:
+        if run.data is not None and file_digest(run.dataset) != run.data:
             raise UnavailableError(f"{run.dataset} changed since the runs were planned; repeat the command")
         if not is_own(run.solver):
             make_solver(run.solver, run.options)
@@ -271,7 +270,7 @@ class Course:
         was_training = [module.training for module in model.modules()]
         model.eval()
         loss, right = 0.0, 0.0
-        for x, y in zip(data[0].split(_MEASURED_AT_ONCE), data[1].split(_MEASURED_AT_ONCE), strict=True):
+        for x, y in zip(*(torch.split(part, _MEASURED_AT_ONCE) for part in data), strict=True):
             output = model(x.clone())
             loss += float(problem.loss_fn(output, y)) * len(x)
             right += float((output.argmax(1) == y).sum()) if problem.task == "classification" else 0.0

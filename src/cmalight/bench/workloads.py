@@ -41,7 +41,7 @@ class FlipAndCrop(nn.Module):
 
 
 class BadBatches(nn.Module):
-    """Multiplies the inputs of one training batch in `every` by `factor`, as broken data would; evaluations are spared."""
+    """Multiplies the inputs of one training batch in `every` by `factor`, as broken data would; evaluations are clean."""
 
     def __init__(self, every: int, factor: float) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = self.first_norm(self.first(x)).relu()
-        return (self.second_norm(self.second(hidden)) + self.shortcut(x)).relu()
+        return functional.relu(self.second_norm(self.second(hidden)) + self.shortcut(x))
 
 
 def small_resnet(classes: int, *, channels: int, stride: int, margin: int, width: int = 16) -> nn.Sequential:
@@ -84,18 +84,17 @@ def resnet() -> Problem:
     """4,000 pictures of CIFAR-10 and a small ResNet with BatchNorm."""
     from cmalight.datasets import load_dataset
 
-    data = load_dataset("cifar10")
-    pictures = [torch.as_tensor(x)[:4000].float() for x in (data.x_train, data.x_test)]
-    labels = [torch.as_tensor(y)[:4000].long().reshape(-1) for y in (data.y_train, data.y_test)]
-    return _classes(
-        lambda: small_resnet(10, channels=3, stride=2, margin=4), (pictures[0], labels[0]), (pictures[1], labels[1])
+    data = load_dataset("cifar10:rows=4000")
+    train, test = (
+        (torch.as_tensor(x), torch.as_tensor(y)) for x, y in ((data.x_train, data.y_train), (data.x_test, data.y_test))
     )
+    return _classes(lambda: small_resnet(10, channels=3, stride=2, margin=4), train, test)
 
 
 @functools.cache
 def _digits() -> tuple[Arrays, Arrays]:
     """1,797 digits of 8 x 8 pixels: three quarters for training, the rest for validation."""
-    from sklearn.datasets import load_digits
+    from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
     pictures, labels = load_digits(return_X_y=True)
     x = torch.tensor(pictures, dtype=torch.float32).reshape(-1, 1, 8, 8) / 8 - 1
@@ -139,7 +138,7 @@ def _pretrained() -> dict[str, Tensor]:
         network = _digits_resnet(5)
         optimizer = torch.optim.AdamW(network.parameters(), lr=3e-3)
         for _ in range(8):
-            for rows in torch.randperm(len(x)).split(64):
+            for rows in torch.split(torch.randperm(len(x)), 64):
                 optimizer.zero_grad()
                 functional.cross_entropy(network(x[rows]), y[rows]).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
@@ -165,9 +164,7 @@ class Denoiser(nn.Module):
 def denoiser() -> Problem:
     """8 x 8 digits with normal noise of deviation 0.5, and a convolutional denoiser."""
     generator = torch.Generator().manual_seed(11)
-    train, validation = (
-        (x + 0.5 * torch.randn(x.shape, generator=generator), x) for x, _ in _digits()
-    )
+    train, validation = ((x + 0.5 * torch.randn(x.shape, generator=generator), x) for x, _ in _digits())
     return Problem(Denoiser, nn.MSELoss(), train, validation)
 
 
@@ -208,7 +205,7 @@ class GPT(nn.Module):
 
 
 def gpt(characters: int = 110_000) -> Problem:
-    """A character GPT on the help texts that Python ships, in windows of 64 characters. Another Python has other texts."""
+    """A character GPT on windows of 64 characters of the help texts that Python ships; they depend on its version."""
     text = "\n".join(value for _, value in sorted(pydoc_data.topics.topics.items()))[:characters]
     symbols = {symbol: code for code, symbol in enumerate(sorted(set(text)))}
     codes = torch.tensor([symbols[symbol] for symbol in text])

@@ -1,247 +1,300 @@
-// What is shown, and what happens when something is chosen.
+// The page: its view (what is shown, which is also in the address), its controls and its tables.
 "use strict";
 const report = (() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
+  const { data, points } = compute;
   const at = (id) => document.getElementById(id);
-  const { element } = tables;
-  const solving = compute.prepared(data);
-  const familyOf = compute.unpack(data.problems.family);
-  const groups = data.groups.map((group) => ({ name: group.name, member: compute.unpack(group.member) }));
-  const MEASURES = { seconds: "seconds of training", epochs: "epochs", evaluations: "full evaluations", work: "work (epochs + evaluations / 3)" };
-  const VALUES = { loss: "training loss", test_loss: "test loss", test_accuracy: "test accuracy" };
-  const AXES = { seconds: "seconds of training", epochs: "epochs", evaluations: "full evaluations" };
-  const NOTHING = "nothing to show: no problem has a result of every solver that is shown";
-  const state = {
-    shown: data.solvers.map(() => true), tau: data.paperTaus[1], measure: "seconds", family: 0, image: data.images[0] ?? 0,
-    value: "loss", axis: "seconds", logX: false, logY: true, sort: { column: null, descending: false }, filter: "",
+  const UNITS = { seconds: "training seconds", epoch: "epochs", epochs: "epochs", work: "work (passes over the data)", evaluations: "full evaluations" };
+  const VALUES = { validation_loss: "Validation loss", accuracy: "Validation accuracy", lr: "Learning rate" };
+  const LOSSES = { train_loss: "training loss", validation_loss: "validation loss" };
+  const values = Object.keys(VALUES).filter((name) => points[name]);
+  const choices = {
+    problem: data.problems, x: ["seconds", "epoch", "work", "evaluations"], value: values, measure: Object.keys(data.words),
+    loss: Object.keys(LOSSES).filter((name) => points[name]), per: ["problem", "seed"], tau: data.taus.map(String), seeds: ["0", "1"], gap: ["0", "1"], logx: ["0", "1"],
   };
+  const DEFAULTS = { problem: data.problems[0], x: "seconds", value: values[0], measure: "seconds", loss: "train_loss", per: "problem", tau: "0.01", seeds: "0", gap: "0", logx: "0" };
+  const view = { ...DEFAULTS, hidden: new Set() };
+  const sort = { column: null, descending: false };
 
-  const tauText = (tau) => {
-    const exponent = Math.log10(tau), whole = Math.round(exponent);
-    return Math.abs(exponent - whole) < 1e-9 ? `τ = 10${String(whole).replace(/./g, (c) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(c)])}` : `τ = ${tables.number(tau, 3)}`;
-  };
-
-  function panels(id, kind) {
-    at(id).replaceChildren(...groups.map((group, i) => {
-      const figure = element("figure"), caption = element("figcaption"), place = element("div", undefined, kind);
-      place.id = `${id}-${i}`;
-      caption.append(element("span", group.name), " ", element("small"));
-      figure.append(caption, place);
-      return figure;
-    }));
+  function element(name, text, classes) {
+    const made = document.createElement(name);
+    if (text !== undefined) made.textContent = text;
+    if (classes) made.className = classes;
+    return made;
   }
 
-  function drawProfiles() {
-    at("tau-text").textContent = tauText(data.taus[state.tau]);
-    const free = state.measure === "evaluations" ? " Solvers without a control make no full evaluations and cost 0 here, beside which every other cost is infinitely larger; hide them to compare the rest." : "";
-    at("profile-hint").textContent = `A problem is a data set, a network and a seed. It is solved when the true training loss is at most f_L + τ (f(w⁰) − f_L), where f_L is the lowest loss that any of the shown solvers reached.${free}`;
-    groups.forEach((group, i) => {
-      const { columns, rows } = compute.costs(solving, { ...state, member: group.member });
-      const ratios = compute.ratios(rows);
-      const curves = (table, start) => (rows.length ? columns.map((solver, s) => ({ solver: data.solvers[solver], steps: compute.steps(table.map((row) => row[s]), start) })) : []);
-      plots.performance(at(`performance-${i}`), curves(ratios, 1), NOTHING);
-      plots.dataProfile(at(`data-profiles-${i}`), curves(rows, 0), MEASURES[state.measure], NOTHING);
-      plots.areas(at(`areas-${i}`), compute.areas(rows, data.area).map((area, s) => ({ ...area, solver: data.solvers[columns[s]] })), NOTHING);
-      const nobody = rows.filter((row) => row.every((cost) => cost === Infinity)).length;
-      const count = `${rows.length} problem${rows.length === 1 ? "" : "s"}${nobody ? `, ${nobody} solved by nobody` : ""}`;
-      for (const id of ["performance", "data-profiles", "areas"]) at(`${id}-${i}`).parentElement.querySelector("small").textContent = count;
-      const table = element("table", undefined, "wins");
-      tables.wins(table, columns.map((solver) => data.solvers[solver]), compute.wins(rows, columns.length), rows.length);
-      at(`wins-${i}`).replaceChildren(table);
+  function readAddress() {
+    const asked = new URLSearchParams(location.hash.slice(1)), names = data.solvers.map((solver) => solver.name);
+    for (const [name, usual] of Object.entries(DEFAULTS)) view[name] = choices[name].includes(asked.get(name)) ? asked.get(name) : usual;
+    view.hidden = new Set(asked.getAll("hide").filter((name) => names.includes(name)));
+  }
+
+  function writeAddress() {
+    const said = new URLSearchParams();
+    for (const [name, usual] of Object.entries(DEFAULTS)) if (view[name] !== usual) said.set(name, view[name]);
+    for (const name of view.hidden) said.append("hide", name);
+    history.replaceState(null, "", said.size ? `#${said}` : location.pathname + location.search);
+  }
+
+  const shown = () => data.solvers.map((_, number) => number).filter((number) => !view.hidden.has(data.solvers[number].name));
+  const costs = (more = {}) => compute.costs({ shown: shown(), tau: Number(view.tau), measure: view.measure, loss: view.loss, per: view.per, ...more });
+  const percent = (share) => `${Number((100 * share).toPrecision(3))} %`;
+
+  function number(value, digits = 4) {
+    if (value === null || Number.isNaN(value)) return "–";
+    if (value === 0 || (Number.isInteger(value) && Math.abs(value) < 1e6)) return String(value);
+    const size = Math.abs(value);
+    return size < 1e-3 || size >= 1e6 ? value.toExponential(digits - 2).replace("e", "e").replace("-", "−") : String(Number(value.toPrecision(digits)));
+  }
+
+  function drawSummary(found) {
+    const names = shown().map((solver) => data.solvers[solver].name), seeds = new Set(data.runs.map((run) => run.seed)).size;
+    at("summary").textContent = names.length ? compute.summary(found, names, view.measure, view.per) : "No solver is shown.";
+    const what = `Cost: ${UNITS[view.measure]}${view.per === "problem" && seeds > 1 ? `, median over ${seeds} seeds,` : ""}`;
+    at("target").textContent = `${what} until the ${LOSSES[view.loss]} has closed all but ${percent(view.tau)} (τ = ${view.tau}) of the gap between the start and the lowest ${LOSSES[view.loss]} that a solver shown here reached. A failed run never gets there.`;
+  }
+
+  function drawProfiles(found) {
+    const solvers = shown().map((solver) => data.solvers[solver]), rows = costs();
+    const why = solvers.length ? "No problem has a result of every solver shown." : "No solver is shown: press one above.";
+    const steps = (values, start) => (rows.length ? solvers.map((solver, n) => ({ solver, steps: compute.shares(values(n), start) })) : []);
+    figures.performance(at("performance"), steps((n) => found.map((row) => row[n]), 1), why);
+    figures.data(at("data-profile"), steps((n) => rows.map((row) => row.costs[n]), 0), UNITS[view.measure], why);
+    const over = view.per === "problem" ? `${rows.length} problems (data set and network; the median over the seeds)` : `${rows.length} starts (data set, network and seed)`;
+    at("profile-hint").textContent = `Over the ${over} that every solver shown has a result of. Area: under the performance profile up to a ratio of ${data.area.limit}, with its ${percent(data.area.level)} bootstrap interval; 1 is the best on every problem.`;
+    at("tau-text").textContent = view.tau;
+    const areas = rows.length ? compute.areas(found, solvers.length) : [];
+    const body = solvers.map((solver, n) => {
+      const line = element("tr"), runs = data.runs.filter((run) => data.solvers[run.solver] === solver);
+      const solved = rows.filter((row) => row.costs[n] < Infinity).length, best = found.filter((row) => row[n] === 1).length, area = areas[n];
+      line.append(named(solver), element("td", String(best)), element("td", String(solved)), element("td", area ? `${area.area.toFixed(2)} (${area.low.toFixed(2)} to ${area.high.toFixed(2)})` : "–"), element("td", statuses(runs), "text"));
+      return line;
     });
-  }
-
-  function drawBoxes() {
-    const rows = data.boxes.filter((box) => state.shown[box.solver]).map((box) => ({ box, solver: data.solvers[box.solver] }));
-    const why = "no run of the solvers that are shown has a control";
-    plots.boxes(at("box-evaluations"), rows, "per_epoch", false, why);
-    plots.boxes(at("box-acceptance"), rows, "acceptance", true, why);
-  }
-
-  // Where the curves of a kind begin: only those that exist are stored.
-  const curveIndex = new Map();
-  function curvesOf(family, value, axis) {
-    const name = `${value}/${axis}`, stored = data.curves.of[name];
-    if (!stored) return [];
-    if (!curveIndex.has(name)) {
-      const ends = compute.unpack(stored.ends), values = compute.unpack(stored.values), first = [];
-      let place = 0;
-      ends.forEach((end, i) => { first[i] = place; if (end > 0) place += 3 * data.curves.fractions.length; });
-      curveIndex.set(name, { ends, values, first });
-    }
-    const { ends, values, first } = curveIndex.get(name), count = data.curves.fractions.length;
-    const found = [];
-    data.solvers.forEach((solver, s) => {
-      const i = family * data.solvers.length + s;
-      if (!state.shown[s] || !(ends[i] > 0)) return;
-      const part = (which) => values.slice(first[i] + which * count, first[i] + (which + 1) * count);
-      found.push({ solver, curve: { x: data.curves.fractions.map((one) => one * ends[i]), low: part(0), median: part(1), high: part(2) } });
-    });
-    return found;
+    table("solver-table", ["solver", `best on (of ${rows.length})`, "solved", "area", "runs"], body, [0, 4]);
   }
 
   function drawCurves() {
-    const look = { unit: AXES[state.axis], title: VALUES[state.value], log: state.value !== "test_accuracy" && state.logY, logX: state.logX, percent: state.value === "test_accuracy" };
-    at("log-y").disabled = look.percent;
-    plots.curves(at("curve"), curvesOf(state.family, state.value, state.axis), look, "no run that ended well has this");
+    const runs = data.runs.filter((run) => data.problems[run.problem] === view.problem && shown().includes(run.solver));
+    const bySolver = compute.grouped(runs, (run) => run.solver);
+    const rows = (value) => {
+      const less = view.gap === "1" && value.endsWith("loss") ? compute.lowest(runs, value) : 0;
+      const minus = (list) => (less ? list.map((one) => one - less) : list);
+      return [...bySolver].sort(([a], [b]) => a - b).flatMap(([solver, own]) => {
+        const look = data.solvers[solver];
+        if (view.seeds === "1") return { solver: look, seeds: own.map((run) => {
+          const trace = compute.measured(run, view.x, value);
+          return { trace: { x: trace.x, y: minus(trace.y) }, failed: run.status !== "done", name: `${look.name}, seed ${run.seed}` };
+        }) };
+        const curve = compute.curve(own, view.x, value);
+        return curve.x.length ? { solver: look, curve: { x: curve.x, low: minus(curve.low), middle: minus(curve.middle), high: minus(curve.high) } } : [];
+      });
+    };
+    const why = shown().length ? "Nothing was measured." : "No solver is shown: press one above.";
+    const title = (value, text) => (view.gap === "1" && value.endsWith("loss") ? `${text} − lowest` : text).toLowerCase();
+    const options = (value, text) => ({ title: title(value, text), unit: UNITS[view.x], logX: view.logx === "1", percent: value === "accuracy", why });
+    figures.curves(at("curves"), rows("train_loss"), options("train_loss", "Training loss"));
+    if (values.length) figures.curves(at("curves-other"), rows(view.value), options(view.value, VALUES[view.value]));
+    const failed = runs.filter((run) => run.status !== "done").length;
+    at("curves-hint").textContent = (view.seeds === "1" ? "One line per run." : "Median over the seeds, with the quartiles shaded.")
+      + (failed ? ` ${failed} of ${runs.length} runs failed: ${view.seeds === "1" ? "a cross marks where" : "from there on they count as infinite, and a median of them has no line"}.` : "");
   }
 
-  function drawImages() {
-    if (!data.images.length) return;
-    const look = { unit: AXES.seconds, logX: false };
-    plots.curves(at("image-accuracy"), curvesOf(state.image, "test_accuracy", "seconds"), { ...look, title: "test accuracy", log: false, percent: true }, NOTHING);
-    plots.curves(at("image-loss"), curvesOf(state.image, "loss", "seconds"), { ...look, title: "training loss", log: true }, NOTHING);
+  function statuses(runs) {
+    const counts = compute.grouped(runs, (run) => run.status);
+    return [...counts].sort((a, b) => b[1].length - a[1].length).map(([status, found]) => `${found.length} ${status.replace(/_/g, " ")}`).join(", ");
   }
 
-  const strip = Object.fromEntries(["family", "solver", "epochs", "first", "codes", "steps"].map((name) => [name, compute.unpack(data.strips[name])]));
-  function drawStrips() {
-    const rows = [], seen = new Map();
-    strip.family.forEach((family, i) => {
-      if (family !== state.family || !state.shown[strip.solver[i]]) return;
-      const order = seen.get(strip.solver[i]) ?? 0;
-      seen.set(strip.solver[i], order + 1);
-      const [from, to] = [strip.first[i], strip.first[i + 1]];
-      if (order < 5) rows.push({ solver: data.solvers[strip.solver[i]], place: strip.solver[i], seed: data.strips.seed[i], order, epochs: strip.epochs[i], codes: strip.codes.slice(from, to), steps: strip.steps.slice(from, to) });
+  function named(solver) {
+    const cell = element("th", undefined, "name"), dot = element("span", undefined, "dot");
+    dot.style.background = solver.colour;
+    cell.scope = "row";
+    cell.title = solver.name;
+    cell.append(dot, solver.name);
+    return cell;
+  }
+
+  function table(id, titles, lines, texts) {
+    const head = element("thead"), row = element("tr"), body = element("tbody");
+    titles.forEach((title, n) => { const cell = element("th", title, texts.includes(n) ? "text" : ""); cell.scope = "col"; row.append(cell); });
+    head.append(row);
+    body.append(...lines);
+    at(id).replaceChildren(head, body);
+  }
+
+  // A median with the number of runs behind it: `bold` only where every run got there and none of the others is better.
+  function cell(list, { good = "low", descriptive = false, show = number } = {}) {
+    const known = list === null ? [] : descriptive ? list.filter((value) => value !== null) : list, value = compute.median(known);
+    const reached = known.filter(Number.isFinite).length, all = reached === known.length && known.length > 0;
+    const finite = Number.isFinite(value), part = `${reached} of ${known.length}`;
+    const text = !known.length ? "–" : finite ? show(value) + (all ? "" : ` (${part})`) : reached ? part : "never";
+    return { value, text, candidate: finite && all && !descriptive ? (good === "low" ? value : -value) : Infinity, bad: !finite && known.length > 0 };
+  }
+
+  function resultColumns() {
+    const unit = { seconds: "s", work: "work", evaluations: "evaluations", epochs: "epochs" }[view.measure];
+    const reached = data.tableTaus.map((tau) => new Map(costs({ tau, per: "seed" }).map((row) => [`${row.problem}/${row.seed}`, row.costs])));
+    const given = (name) => new Set(data.runs.filter((run) => run[name] !== null).map((run) => run.problem));
+    const figure = (name, failed, problems = given(name)) => (runs) => (problems.has(runs[0].problem) ? runs.map((run) => (run.status === "done" ? run[name] ?? failed : failed)) : null);
+    const has = (name) => data.runs.some((run) => run[name] !== null);
+    const loss = (title, name) => ({ title, get: figure(name, Infinity), has: has(name) });
+    return [
+      loss("final loss", "final_loss"), loss("best loss", "best_loss"), loss("validation loss", "final_validation_loss"),
+      { title: "accuracy", get: figure("final_accuracy", -Infinity), has: has("final_accuracy"), options: { good: "high", show: percent } },
+      ...data.tableTaus.map((tau, n) => ({
+        title: `${unit} to τ=${tau}`, has: true,
+        get: (runs) => runs.flatMap((run) => reached[n].get(`${run.problem}/${run.seed}`)?.[shown().indexOf(run.solver)] ?? []),
+      })),
+      { title: "evaluations", get: (runs) => runs.map((run) => run.evaluations), has: has("evaluations"), options: { descriptive: true } },
+      { title: "accepted", get: (runs) => runs.map((run) => run.accepted), has: has("accepted"), options: { descriptive: true, show: percent } },
+    ].filter((column) => column.has);
+  }
+
+  function drawResults() {
+    const columns = resultColumns(), head = element("thead"), titles = element("tr");
+    ["solver", "runs", ...columns.map((column) => column.title)].forEach((title, n) => {
+      const heading = element("th", undefined, n === 0 ? "name" : n === 1 ? "text" : ""), button = element("button", title);
+      heading.scope = "col";
+      button.type = "button";
+      button.addEventListener("click", () => { sort.descending = sort.column === n && !sort.descending; sort.column = n; drawResults(); });
+      if (sort.column === n) heading.setAttribute("aria-sort", sort.descending ? "descending" : "ascending");
+      heading.append(button);
+      titles.append(heading);
     });
-    rows.sort((a, b) => a.place - b.place || a.order - b.order);
-    const used = new Set(rows.flatMap((row) => [...row.codes]));
-    at("outcomes").replaceChildren(...data.outcomes.map((outcome, code) => {
-      const item = element("span"), box = element("i");
-      box.style.background = outcome.colour;
-      item.append(box, outcome.text);
-      item.hidden = !used.has(code);
-      return item;
+    head.append(titles);
+    const bodies = data.problems.map((problem, place) => {
+      const runs = compute.grouped(data.runs.filter((run) => run.problem === place && shown().includes(run.solver)), (run) => run.solver);
+      const rows = [...runs].sort(([a], [b]) => a - b).map(([solver, own]) => ({ solver: data.solvers[solver], ended: statuses(own), failed: own.some((run) => run.status !== "done"), cells: columns.map((column) => cell(column.get(own), column.options)) }));
+      const best = columns.map((_, n) => Math.min(...rows.map((row) => row.cells[n].candidate)));
+      const key = (row) => (sort.column === 0 ? row.solver.name : sort.column === 1 ? row.ended : row.cells[sort.column - 2].value);
+      const order = (a, b) => (typeof a === "string" ? a.localeCompare(b) : Number.isNaN(a) || Number.isNaN(b) ? Number.isNaN(a) - Number.isNaN(b) : a === b ? 0 : a < b ? -1 : 1);
+      if (sort.column !== null) rows.sort((a, b) => (sort.descending ? -1 : 1) * order(key(a), key(b)));
+      const body = element("tbody"), title = element("tr"), name = element("th", undefined, "problem");
+      name.colSpan = columns.length + 2;
+      name.scope = "rowgroup";
+      name.append(element("span", problem));
+      title.append(name);
+      body.append(title, ...rows.map((row) => {
+        const line = element("tr");
+        line.append(named(row.solver), element("td", row.ended, row.failed ? "text bad" : "text"));
+        row.cells.forEach((one, n) => line.append(element("td", one.text, one.candidate < Infinity && one.candidate === best[n] && rows.length > 1 ? "best" : one.bad ? "bad" : "")));
+        return line;
+      }));
+      return body;
+    });
+    at("result-table").replaceChildren(head, ...bodies);
+  }
+
+  function drawSolvers() {
+    at("solvers").replaceChildren(...data.solvers.map((solver) => {
+      const button = element("button"), strokes = { solid: "", dash: "6 3", dot: "2 2", dashdot: "6 2 2 2" };
+      const picture = document.createElementNS("http://www.w3.org/2000/svg", "svg"), stroke = document.createElementNS("http://www.w3.org/2000/svg", "line");
+      for (const [name, value] of Object.entries({ width: 24, height: 10, "aria-hidden": "true" })) picture.setAttribute(name, value);
+      for (const [name, value] of Object.entries({ x1: 0, x2: 24, y1: 5, y2: 5, stroke: solver.colour, "stroke-width": 3.5, "stroke-dasharray": strokes[solver.dash] })) stroke.setAttribute(name, value);
+      picture.append(stroke);
+      button.type = "button";
+      button.title = `Hide or show ${solver.name}`;
+      button.dataset.solver = solver.name;
+      button.setAttribute("aria-pressed", String(!view.hidden.has(solver.name)));
+      button.append(picture, solver.name);
+      button.addEventListener("click", () => {
+        if (!view.hidden.delete(solver.name)) view.hidden.add(solver.name);
+        button.setAttribute("aria-pressed", String(!view.hidden.has(solver.name)));
+        changed();
+      });
+      return button;
     }));
-    plots.strips(at("strip"), rows, data.outcomes, "no run here has a control, or there was no room for it in this page");
   }
 
-  function drawTable() {
-    const times = compute.timesTo(solving, familyOf, data.paperTaus, state.shown);
-    const columns = [
-      { title: "data set and network", text: true }, { title: "solver", text: true }, { title: "runs", text: true }, { title: "final loss" }, { title: "best loss" },
-      ...data.tested.map((title) => ({ title })),
-      ...data.paperTaus.map((tau) => ({ title: `s to ${tauText(data.taus[tau]).replace(" =", "\u00a0=")}` })),
-      { title: "evaluations / epoch" }, { title: "acceptance" },
-    ];
-    const maximised = new Set(columns.flatMap((column, c) => (column.title === "test accuracy" ? [c] : [])));
-    const compared = columns.map((_, c) => c).slice(3, -1);
-    const value = (one) => (one === null ? NaN : one === "inf" ? Infinity : one);
-    const rows = data.table.filter((row) => state.shown[row[1]]).map(([family, solver, runs, ...figures]) => {
-      const costs = times.get(`${family}/${solver}`) ?? data.paperTaus.map(() => ({ median: NaN }));
-      const numbers = figures.map(value), first = 5 + data.tested.length;
-      const cells = [data.families[family], data.solvers[solver].name, runs, ...numbers.slice(0, -2), ...costs.map((one) => one.median), ...numbers.slice(-2)];
-      const partly = costs.flatMap((one, i) => (one.median === Infinity && one.solved ? [[first + i, `${one.solved} of ${one.runs}`]] : []));
-      return { family, colour: data.solvers[solver].colour, colourAt: 1, best: new Set(), cells, texts: new Map(partly) };
-    });
-    const least = new Map(), better = (c) => (maximised.has(c) ? Math.max : Math.min);
-    for (const row of rows) for (const c of compared) {
-      const key = `${row.family}/${c}`;
-      if (Number.isFinite(row.cells[c])) least.set(key, better(c)(least.get(key) ?? row.cells[c], row.cells[c]));
+  function setControls() {
+    for (const control of document.querySelectorAll("[data-view]")) {
+      const name = control.dataset.view;
+      if (control.type === "checkbox") control.checked = view[name] === "1";
+      else control.value = name === "tau" ? choices.tau.indexOf(view.tau) : view[name];
     }
-    for (const row of rows) for (const c of compared) {
-      const best = least.get(`${row.family}/${c}`);
-      if (best !== undefined && Number.isFinite(row.cells[c]) && tables.number(row.cells[c]) === tables.number(best)) row.best.add(c);
+    drawSolvers();
+  }
+
+  function options(select, names, text) {
+    select.replaceChildren(...names.map((name) => { const option = element("option", text(name)); option.value = name; return option; }));
+  }
+
+  function bindControls() {
+    options(document.querySelector("[data-view=problem]"), data.problems, (name) => name);
+    options(document.querySelector("[data-view=value]"), values, (name) => VALUES[name]);
+    document.querySelector("[data-view=tau]").max = data.taus.length - 1;
+    at("loss-choice").hidden = choices.loss.length < 2;
+    at("other").hidden = !values.length;
+    for (const control of document.querySelectorAll("[data-view]")) {
+      control.addEventListener("input", () => {
+        const name = control.dataset.view;
+        view[name] = control.type === "checkbox" ? String(Number(control.checked)) : name === "tau" ? choices.tau[control.value] : control.value;
+        changed();
+      });
     }
-    const wanted = state.filter.toLowerCase();
-    const kept = rows.filter((row) => row.cells.slice(0, 2).join(" ").toLowerCase().includes(wanted));
-    tables.sortable(at("table"), columns, kept, state.sort, drawTable);
+    for (const [id, step] of [["previous", -1], ["next", 1]]) {
+      at(id).disabled = data.problems.length < 2;
+      at(id).addEventListener("click", () => {
+        view.problem = data.problems[(data.problems.indexOf(view.problem) + step + data.problems.length) % data.problems.length];
+        setControls();
+        changed();
+      });
+    }
+    for (const figure of document.querySelectorAll("figure")) {
+      const files = element("span", undefined, "files"), plot = figure.querySelector(".plot");
+      const title = () => ({ curves: `${view.problem}: training loss`, "curves-other": `${view.problem}: ${(VALUES[view.value] ?? "").toLowerCase()}`, performance: `Performance profile, τ = ${view.tau}`, "data-profile": `Data profile, τ = ${view.tau}` })[plot.id];
+      for (const format of ["svg", "png", "json"]) {
+        const button = element("button", format.toUpperCase());
+        button.type = "button";
+        button.title = `Download this figure as ${format.toUpperCase()}`;
+        button.addEventListener("click", () => { if (plot.data) figures.download(plot, format, title()); });
+        files.append(button);
+      }
+      figure.querySelector("figcaption").append(files);
+      plot.setAttribute("role", "img");
+      plot.setAttribute("aria-label", { performance: "Performance profile", "data-profile": "Data profile", curves: "Training loss" }[plot.id] ?? "Second figure");
+    }
+  }
+
+  function drawOnce() {
+    document.title = `${data.title} · cmalight bench`;
+    at("study").textContent = `${data.title}: ${data.problems.length} problem${data.problems.length > 1 ? "s" : ""}, ${data.solvers.length} solver${data.solvers.length > 1 ? "s" : ""}, ${data.runs.length} runs (${statuses(data.runs)})`;
+    at("notes").replaceChildren(...data.notes.map((note) => element("p", note, "note")));
+    at("table-hint").textContent = "Medians over the seeds; a failed run counts as infinitely bad, in every figure. “2 of 3”: so many runs got there. Bold: the best, where every run got there. Evaluations, and the share of accepted windows, say what the control did. Press a heading to sort.";
+    at("links").append("Tables: ", ...data.tables.map((address) => { const link = element("a", address.split("/").pop()); link.href = address; return link; }));
+    const failed = data.runs.filter((run) => run.status !== "done");
+    at("failed").hidden = !failed.length;
+    table("failures", ["solver", "problem", "seed", "ended", "epochs", "error"], failed.map((run) => {
+      const line = element("tr");
+      line.append(named(data.solvers[run.solver]), element("td", data.problems[run.problem], "text"), element("td", String(run.seed)), element("td", run.status.replace(/_/g, " "), "text"), element("td", number(run.epochs)), element("td", run.error, "text long"));
+      return line;
+    }), [0, 1, 3, 5]);
+    at("facts").replaceChildren(...data.facts.map(([name, text]) => {
+      const line = element("tr"), heading = element("th", name, "text");
+      heading.scope = "row";
+      line.append(heading, element("td", text, "text long"));
+      return line;
+    }));
+    at("made").textContent = `Made ${data.made}. Everything is in this file; it loads nothing from the network.`;
   }
 
   function drawAll() {
-    at("solvers").querySelectorAll("button[data-solver]").forEach((chip) => chip.setAttribute("aria-pressed", state.shown[chip.dataset.solver]));
-    drawProfiles();
-    drawBoxes();
+    const found = compute.ratios(costs());
+    drawSummary(found);
     drawCurves();
-    drawStrips();
-    drawImages();
-    drawTable();
+    drawProfiles(found);
+    drawResults();
   }
 
-  function swatch(solver) {
-    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"), path = document.createElementNS("http://www.w3.org/2000/svg", "line");
-    for (const [key, value] of Object.entries({ width: 24, height: 8, "aria-hidden": true })) svg.setAttribute(key, value);
-    const dashes = { solid: "none", dash: "7 3", dot: "2 3", dashdot: "7 3 2 3" };
-    for (const [key, value] of Object.entries({ x1: 0, x2: 24, y1: 4, y2: 4, stroke: solver.colour, "stroke-width": 3, "stroke-dasharray": dashes[solver.dash] })) path.setAttribute(key, value);
-    svg.append(path);
-    return svg;
+  function changed() {
+    writeAddress();
+    drawAll();
   }
 
-  function chips() {
-    data.solvers.forEach((solver, i) => {
-      const chip = element("button", undefined, "chip");
-      chip.type = "button";
-      chip.dataset.solver = i;
-      chip.append(swatch(solver), element("span", solver.name));
-      chip.addEventListener("click", () => { state.shown[i] = !state.shown[i]; drawAll(); });
-      at("solvers").append(chip);
-    });
-    const all = element("button", "show all", "chip plain");
-    all.type = "button";
-    all.addEventListener("click", () => { state.shown.fill(true); drawAll(); });
-    at("solvers").append(all);
-  }
-
-  function choice(id, names, chosen) {
-    names.forEach(([value, text]) => {
-      const option = element("option", text);
-      option.value = value;
-      at(id).append(option);
-    });
-    at(id).addEventListener("change", () => chosen(at(id).value));
-  }
-
-  function controls() {
-    choice("measure", data.measures.map((one) => [one, MEASURES[one]]), (value) => { state.measure = value; drawProfiles(); });
-    choice("family", data.families.map((name, i) => [i, name]), (value) => { state.family = Number(value); drawCurves(); drawStrips(); });
-    choice("image-family", data.images.map((i) => [i, data.families[i]]), (value) => { state.image = Number(value); drawImages(); });
-    choice("value", data.curves.values.map((one) => [one, VALUES[one]]), (value) => { state.value = value; drawCurves(); });
-    choice("axis", Object.entries(AXES), (value) => { state.axis = value; drawCurves(); });
-    at("log-x").addEventListener("change", () => { state.logX = at("log-x").checked; drawCurves(); });
-    at("log-y").addEventListener("change", () => { state.logY = at("log-y").checked; drawCurves(); });
-    at("filter").addEventListener("input", () => { state.filter = at("filter").value; drawTable(); });
-    at("tau").max = data.taus.length - 1;
-    at("tau").value = state.tau;
-    const moved = (tau) => { state.tau = tau; at("tau").value = tau; at("tau").setAttribute("aria-valuetext", tauText(data.taus[tau])); drawProfiles(); };
-    at("tau").addEventListener("input", () => moved(Number(at("tau").value)));
-    data.paperTaus.forEach((tau) => {
-      const button = element("button", tauText(data.taus[tau]).slice(4), "chip");
-      button.type = "button";
-      button.addEventListener("click", () => moved(tau));
-      at("paper-taus").append(button);
-    });
-  }
-
-  function about() {
-    at("subtitle").textContent = `${data.families.length} pairs of data set and network, ${data.problems.name.length} ${data.pairs ? "starts" : "problems"}, ${data.solvers.length} solvers; ${data.statuses}`;
-    at("area-hint").textContent = `Of the area from 1 to ${data.area.limit} times the least cost, on a logarithmic scale. Bars: ${100 * data.area.level} % bootstrap intervals over problems.`;
-    if (data.strips.left) at("strip-hint").append(` ${data.strips.left} runs were left out for the size of this page.`);
-    at("warnings").replaceChildren(...data.notes.map((note) => element("p", note, "warning")));
-    const rows = data.facts.map(([name, text]) => {
-      const line = element("tr");
-      line.append(element("td", name, "text"), element("td", text, "long"));
-      return line;
-    });
-    at("facts").replaceChildren(...rows);
-    at("failure-hint").textContent = data.failed ? `${data.failed} runs did not end well; they count as never solved.${data.failures.length < data.failed ? ` The first ${data.failures.length}:` : ""}` : "None: every run ended well.";
-    at("failures").parentElement.hidden = !data.failed;
-    const sort = { column: null, descending: false };
-    const columns = [{ title: "problem", text: true }, { title: "solver", text: true }, { title: "status", text: true }, { title: "error", text: true, long: true }];
-    const draw = () => tables.sortable(at("failures"), columns, data.failures.map((cells) => ({ cells })), sort, draw);
-    draw();
-    at("spec-hint").textContent = data.specTrouble;
-    at("spec-details").hidden = !data.spec.length;
-    at("spec").textContent = JSON.stringify(data.spec, null, 2);
-    at("made").textContent = `Made ${data.made}.`;
-    if (data.images.length) document.querySelectorAll("#images, nav a[href='#images']").forEach((one) => { one.hidden = false; });
-  }
-
-  for (const id of ["performance", "data-profiles"]) panels(id, "plot");
-  panels("areas", "plot");
-  panels("wins", "scroll");
-  chips();
-  controls();
-  about();
+  bindControls();
+  readAddress();
+  setControls();
+  drawOnce();
   drawAll();
+  window.addEventListener("hashchange", () => { readAddress(); setControls(); drawAll(); });
   document.documentElement.dataset.ready = "yes";
-  return { data, state, solving, groups };
+  return { view, costs };
 })();
