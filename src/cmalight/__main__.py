@@ -7,7 +7,7 @@ import sys
 
 
 def main() -> None:
-    """Runs the command, or says what to install for it."""
+    """Run the command, or say what to install for it."""
     try:
         from cmalight.cli import command
     except KeyboardInterrupt:
@@ -15,17 +15,12 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
-        if sys.argv[1:] == ["--version"]:
-            from cmalight import __version__
-
-            sys.stdout.write(f"cmalight {__version__}\n")
-            sys.exit(0)
-        sys.stderr.write('cmalight: error: the command needs more than the library: pip install "cmalight[cli]"\n')
+        sys.stderr.write('cmalight: error: the command needs click: pip install "cmalight[cli]"\n')
         sys.exit(2)
     try:
         command(prog_name="cmalight")
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a late Ctrl-C has nothing left to interrupt
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C while Python shuts down would print a traceback
 
 
 if __name__ == "__main__":
