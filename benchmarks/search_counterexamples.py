@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from cmalight.rules.paper import Constants, PaperRule
-from cmalight.rules.rule import Decision, InnerCycle, Known, NoMemory
+from cmalight.rules.epochs import Decision, InnerCycle, Known
 
 Vector = list[float]
 Curve = Callable[[float], tuple[float, float]]  # ψ and ψ'
@@ -197,7 +197,7 @@ def epochs_of(pair: Pair, *, certified: bool, order: str) -> Iterator[Epoch]:
         f_tilde = total / batches if math.isfinite(total) else math.inf
         inner = InnerCycle(zeta, f_tilde, math.dist(end, w) / zeta, batches)
         line = Line(pair, w, end, zeta, f_0, known.f_current)
-        decision, _ = rule.decide(inner, known, NoMemory(), line)
+        decision = rule.decide(known, inner, line)
         yield Epoch(w, inner, known, decision)
         w, zeta = line.point(decision.alpha), zeta * decision.zeta_factor
         known = Known(f_0, decision.phi, decision.f_next)

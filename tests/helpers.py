@@ -10,9 +10,9 @@ from cmalight import EpochReport, Objective
 MSE = nn.MSELoss()
 
 
-def run_epoch(optimizer, objective, model, batches, *, loss_fn=MSE, early=False) -> EpochReport:
+def run_epoch(optimizer, objective, model, batches, *, loss_fn=MSE) -> EpochReport:
     with optimizer.epoch(objective) as epoch:
-        for x, y in epoch.batches(batches) if early else batches:
+        for x, y in batches:
             optimizer.zero_grad()
             loss = loss_fn(model(x), y)
             loss.backward()

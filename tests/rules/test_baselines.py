@@ -8,7 +8,7 @@ import pytest
 from cmalight.rules.baselines import DecayRule, MonotoneRule
 from cmalight.rules.outcome import Outcome
 from cmalight.rules.paper import Constants
-from cmalight.rules.rule import Decision, InnerCycle, Known, NoMemory
+from cmalight.rules.epochs import Decision, InnerCycle, Known
 
 INNER = InnerCycle(zeta=0.5, f_tilde=0.7, direction_norm=1.0, batches=10.0)
 KNOWN = Known(f_0=1.0, phi=0.8, f_current=0.9)
@@ -33,8 +33,7 @@ class Line:
 
 def cma(values: dict[float, float], **changes: float) -> tuple[Decision, list[float]]:
     line = Line(values)
-    decision, memory = CMA.decide(replace(INNER, **changes), KNOWN, NoMemory(), line)
-    assert memory == NoMemory()
+    decision = CMA.decide(KNOWN, replace(INNER, **changes), line)
     return decision, line.asked
 
 
@@ -84,11 +83,21 @@ def test_cma_failed_search_above_the_start_goes_back(value):
 
 @pytest.mark.parametrize(("f_tilde", "phi"), [(5.0, 0.8), (0.7, 0.7), (math.inf, 0.8)])
 def test_ig_lets_every_epoch_stand_and_decays(f_tilde, phi):
-    decision, _ = DecayRule(0.2).decide(replace(INNER, f_tilde=f_tilde), KNOWN, NoMemory(), Line({}))
+    decision = DecayRule(0.2).decide(KNOWN, replace(INNER, f_tilde=f_tilde), Line({}))
     assert decision == Decision(Outcome.UNCONTROLLED, 0.5, 0.8, phi=phi, f_next=None)
 
 
 def test_ig_without_an_objective_has_no_value_to_beat():
     nothing = Known(math.inf, math.inf, None)
-    decision, _ = DecayRule(0.2).decide(INNER, nothing, NoMemory(), Line({}))
+    decision = DecayRule(0.2).decide(nothing, INNER, Line({}))
     assert math.isnan(decision.phi)
+
+
+def test_the_decay_of_the_public_code_shrinks_in_proportion_to_the_step_size():
+    decision = DecayRule(0.5, relative=True).decide(KNOWN, replace(INNER, zeta=0.05), Line({}))
+    assert decision.zeta_factor == 1.0 - 0.5 * 0.05
+
+
+def test_both_start_from_the_first_loss():
+    assert CMA.init(2.0) == Known(2.0, 2.0, 2.0)
+    assert DecayRule(0.5).init(2.0) == Known(2.0, 2.0, None)

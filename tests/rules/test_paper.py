@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 
 from cmalight.rules import paper
-from cmalight.rules.baselines import DecayRule
 from cmalight.rules.linesearch import SearchResult
 from cmalight.rules.paper import Constants, InnerCycle, Known, Outcome
-from cmalight.rules.rule import NoMemory, no_step
+from cmalight.rules.epochs import no_step
 
 CONSTANTS = Constants(theta=0.75, tau=0.01, gamma=0.01)
 KNOWN = Known(f_0=1.0, phi=0.8, f_current=0.9)
@@ -134,25 +133,8 @@ def test_an_epoch_that_is_not_finite_is_undone_without_a_search(which, value):
     assert decision == paper.Decision(Outcome.DIVERGED, 0.0, 0.75, phi=0.8, f_next=0.9)
 
 
-def test_early_rejection_gives_phi_what_line_18_would():
-    decision = paper.rejected_early(0.75, KNOWN, CONSTANTS)
-    assert decision == paper.Decision(Outcome.REJECTED_EARLY, 0.0, 0.75, phi=0.75, f_next=0.75)
-
-
-def test_stalled_below_rounding_or_without_moving():
-    ordinary = {"zeta": 0.1, "zeta_0": 0.5, "rounding": 1e-7, "epochs_still": 0, "patience": 30}
-    assert not paper.has_stalled(**ordinary)
-    assert paper.has_stalled(**{**ordinary, "zeta": 1e-8})
-    assert paper.has_stalled(**{**ordinary, "epochs_still": 30})
-
-
-def test_a_huge_first_step_size_does_not_make_an_ordinary_one_look_like_rounding():
-    assert not paper.has_stalled(zeta=0.01, zeta_0=1e6, rounding=1e-7, epochs_still=0, patience=30)
-
-
 def test_an_outcome_reads_by_itself_and_names_its_line():
     assert str(Outcome.SEARCH_SUCCEEDED) == "line search found a better point: moved (line 17)"
-    assert str(Outcome.GROWN) == "kept, and the step size grew (lines 35 to 37)"
 
 
 class Asked:
@@ -177,14 +159,12 @@ class Asked:
         return self.sample
 
 
-def rule(*, certified, **settings):
-    return paper.PaperRule(CONSTANTS, delta=0.5, max_extrapolations=10, certified=certified, **settings)
+def rule(*, certified):
+    return paper.PaperRule(CONSTANTS, delta=0.5, max_extrapolations=10, certified=certified)
 
 
 def ruled(cycle, asked, *, certified):
-    decision, memory = rule(certified=certified).decide(cycle, KNOWN, NoMemory(), asked)
-    assert memory == NoMemory()
-    return decision
+    return rule(certified=certified).decide(KNOWN, cycle, asked)
 
 
 ACCEPTED = inner(f_tilde=0.7)
@@ -241,7 +221,7 @@ def test_line_21_what_the_certified_search_has_evaluated_is_not_evaluated_again(
 def test_line_22_keeps_what_the_search_has_evaluated_at_the_point_it_goes_back_to(certified, batches):
     nothing_known = replace(KNOWN, f_current=None)
     cycle = inner(f_tilde=0.95, batches=batches)
-    decision, _ = rule(certified=certified).decide(cycle, nothing_known, NoMemory(), Asked({0.5: 1.2}))
+    decision = rule(certified=certified).decide(nothing_known, cycle, Asked({0.5: 1.2}))
     assert (decision.outcome, decision.f_next) == (Outcome.UNCONFIRMED, 0.9)
 
 
@@ -255,50 +235,9 @@ def test_line_21_what_a_search_found_is_not_asked_about():
     assert light.asked == [1.0, 0.5]
 
 
-def test_only_the_light_search_rejects_early_may_cycle_and_needs_no_sample():
-    light, certified = rule(certified=False), rule(certified=True)
-    assert (light.rejects_early, certified.rejects_early) == (True, False)
-    assert not rule(certified=False, early_rejection=False).rejects_early
-    assert (light.may_cycle, certified.may_cycle) == (True, False)
-    assert (light.uses_a_sample, certified.uses_a_sample) == (False, True)
-    assert "line_search='certified'" in light.advice
-    assert "line_search" not in certified.advice
-
-
-def test_an_epoch_is_lost_above_the_start_and_where_it_began():
-    light = rule(certified=False)
-    assert light.doubtful_above(KNOWN) == 1.0
-    assert light.is_lost(1.1, KNOWN, lambda: 0.9)
-    assert not light.is_lost(1.1, KNOWN, lambda: 1.2)
-
-    def not_to_be_asked():
-        raise AssertionError
-
-    assert not light.is_lost(1.0, KNOWN, not_to_be_asked)
-
-
-def test_an_epoch_that_ended_early_is_decided_as_at_its_end():
-    light = rule(certified=False)
-    lost = paper.Decision(Outcome.REJECTED_EARLY, 0.0, 0.75, phi=0.8, f_next=0.9)
-    assert light.decide_early(inner(f_tilde=1.1), KNOWN) == lost
-    assert light.decide_early(inner(f_tilde=math.inf), KNOWN).outcome is Outcome.DIVERGED
-    unknown = Known(f_0=1.0, phi=0.8, f_current=None)
-    assert light.decide_early(inner(f_tilde=1.1), unknown).outcome is Outcome.DIVERGED
-
-
 def test_an_epoch_without_steps_changes_nothing():
     assert no_step(KNOWN) == paper.Decision(Outcome.NO_STEP, 0.0, 1.0, phi=0.8, f_next=0.9)
 
 
-def test_a_rule_that_says_nothing_else_judges_whole_epochs_at_a_constant_step_size():
-    plain = DecayRule(0.5)
-    assert plain.begins_at(0.3) == 0.3
-    assert plain.fresh(1.0, 0.3) == plain.after_outside_change(NoMemory(), zeta=0.1) == NoMemory()
-    assert plain.factor(0.9, 10) == 1.0
-    assert plain.window(NoMemory(), 1000) is None
-    assert (plain.may_cycle, plain.rejects_early, plain.uses_a_sample, plain.judges_parts) == (False,) * 4
-    assert "restart" in plain.advice
-    assert plain.doubtful_above(KNOWN) == math.inf
-    assert not plain.is_lost(1e9, KNOWN, lambda: 0.0)
-    with pytest.raises(NotImplementedError):
-        plain.decide_early(ACCEPTED, KNOWN)
+def test_line_3_the_first_value_to_beat_is_the_first_loss():
+    assert rule(certified=False).init(1.5) == Known(f_0=1.5, phi=1.5, f_current=1.5)

@@ -131,7 +131,5 @@ def _conclude(summary: Summary, out: Path, *, quiet: bool) -> int:
     for line in summary.failures:
         say(line)
     if summary.failures:
-        say(
-            f"{len(summary.failures)} of {summary.total} runs failed; the traceback is in {out}/runs; --retry-failed repeats"
-        )
+        say(f"{len(summary.failures)} of {summary.total} runs failed; {out}/runs has the tracebacks, --retry-failed repeats")
     return _FAILED if summary.failures else 0

@@ -33,10 +33,10 @@ class Table:
         if missing.any():
             raise DataError(f"{self.file}: column {missing.idxmax()!r} lacks {missing.max()} values; fill or drop them")
         target = frame.pop(self.target)
-        for name in frame.select_dtypes(exclude=["number", "bool"]):
+        for name in frame.select_dtypes(exclude=["number", "bool", "category"]):
             if not pd.api.types.is_string_dtype(frame[name]) or frame[name].nunique() > _MOST_CATEGORIES:
                 raise DataError(
-                    f"{self.file}: column {name!r} is neither numbers nor a text of at most {_MOST_CATEGORIES} values; "
+                    f"{self.file}: column {name!r} is neither numbers nor text of at most {_MOST_CATEGORIES} values; "
                     "drop it, or register a function that encodes it"
                 )
         encoded = pd.get_dummies(frame, prefix_sep="=", dtype=np.float64)
@@ -48,7 +48,7 @@ class Table:
             raise DataError(f"{self.file} is not a file; check the path")
         try:
             is_parquet = self.file.suffix.lower() == ".parquet"
-            return pd.read_parquet(self.file) if is_parquet else pd.read_csv(self.file)
+            return pd.read_parquet(self.file) if is_parquet else pd.read_csv(self.file, low_memory=False)
         except (ValueError, OSError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise DataError(
@@ -80,7 +80,7 @@ def with_labels(x: Array, y: Array, task: Task | None, *, names: tuple[str, ...]
     """Return x and y; the labels of a classification become their ranks, from 0."""
     if task == "regression" and y.dtype.kind not in "biuf":
         raise DataError(f"the target holds {y[0]!r}; regression needs numbers, classification takes text")
-    if task == "classification" or y.dtype.kind not in "iuf":
+    if task == "classification" or (task is None and y.dtype.kind not in "iuf"):
         classes, ranks = np.unique(y.astype(str) if y.dtype.kind == "O" else y, return_inverse=True)
         return Raw(x, ranks, None, None, names, tuple(str(one) for one in classes))
     return Raw(x, y, feature_names=names)

@@ -56,9 +56,16 @@ def raw_data(entry: Entry) -> Raw:
 
 
 def where(entry: Entry) -> str:
-    """Return where a data set is now: "embedded", "local file", "cached" or "to download"."""
+    """Return where a data set is now: "embedded", "your own", "local file", "cached" or "to download".
+
+    Args:
+        entry: What `dataset_info` returned.
+
+    Returns:
+        One of these.
+    """
     if not entry.file:
-        return "embedded"
+        return "embedded" if entry.rows is not None else "your own"
     path = locate(entry)
     if path is not None:
         return "cached" if path.is_relative_to(cache_folder()) else "local file"

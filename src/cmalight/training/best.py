@@ -78,7 +78,9 @@ def unpack_modules(modules: list[nn.Module], saved: dict[str, Any]) -> None:
         ValueError: The parameters have other names or shapes; nothing is changed then.
     """
     own = [dict(module.named_parameters()) for module in modules]
-    shapes, found = ([{n: tuple(p.shape) for n, p in one.items()} for one in side] for side in (own, saved["parameters"]))
+    shapes, found = (
+        [{n: tuple(p.shape) for n, p in one.items()} for one in side] for side in (own, saved["parameters"])
+    )
     if shapes != found:
         raise ValueError("the saved weights belong to another model")
     for one, values in zip(own, saved["parameters"], strict=True):

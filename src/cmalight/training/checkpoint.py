@@ -137,7 +137,9 @@ class CheckpointFile:
                 torch.save(content, file)
         except (OSError, RuntimeError) as error:  # torch turns a failed write into a RuntimeError
             if not self.trouble:
-                logger.warning("%s could not be written (%s). Training goes on; the next save tries again.", self._path, error)
+                logger.warning(
+                    "%s could not be written (%s). Training goes on; the next save tries again.", self._path, error
+                )
             self.trouble = f"the checkpoint {self._path} could not be written ({error})"
         else:
             self._waiting, self.trouble = None, ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import time
@@ -17,6 +18,7 @@ from torch.optim import Optimizer
 from cmalight.evaluation.counting import refuse_broadcast
 from cmalight.training.data import OwnedPairs, counter, device_of
 from cmalight.training.schedules import Schedule
+from cmalight.training.stopping import StopTraining
 
 # Ctrl-C and the time limit are honoured within about this time in compiled epochs.
 _CHUNK_SECONDS = 0.05
@@ -64,7 +66,7 @@ class Epochs:
         optimizer: One of torch's, `Controlled`, or one with `epoch(objective)`.
         schedule: Factor of lr by the share of the run that is done; None leaves lr alone.
         objective: For an optimizer with `epoch(objective)`.
-        share: Gives the share of the run that is done before the batch of that number in this epoch.
+        share: Gives the share of the run that is done after so many batches of this epoch.
         before_batch: Called with the number of each batch, or of the first of a chunk; may raise StopTraining.
 
     Attributes:
@@ -82,7 +84,7 @@ class Epochs:
         *,
         schedule: Schedule | None,
         objective: Any,
-        share: Callable[[int], float],
+        share: Callable[[float], float],
         before_batch: Callable[[int], None],
     ) -> None:
         self._model, self._loss_fn, self._batches, self._optimizer = model, loss_fn, batches, optimizer
@@ -90,13 +92,14 @@ class Epochs:
         self._pairs = OwnedPairs(batches, device_of(model))
         self._count = counter(loss_fn, batches)
         closure = inspect.signature(optimizer.step).parameters.get("closure")
-        self._takes_closure = closure is not None and closure.default is inspect.Parameter.empty  # L-BFGS
+        self._needs_closure = closure is not None and closure.default is inspect.Parameter.empty  # L-BFGS
 
     def run(self, *, is_last: bool) -> EpochFigures:
         """One epoch; where it is the last, the steps that are not judged yet are judged at its end.
 
         Raises:
-            StopTraining: In mid-epoch; the weights are where the last step put them.
+            StopTraining: In mid-epoch. The weights are where the last step put them, or, where epochs are judged as a
+                whole, where the epoch began.
         """
         optimizer: Any = self._optimizer
         with _in_training_mode(optimizer):
@@ -111,43 +114,46 @@ class Epochs:
     def _in_bracket(self) -> EpochFigures:
         """An epoch that is judged as a whole, as the paper's methods do."""
         optimizer: Any = self._optimizer
-        with optimizer.epoch(self._objective) as epoch:
-            if self.program is None:
-                self._eager(epoch.observe)
-            else:
-                self._begin_program()
-                epoch.advance(self._sizes(), self._run_in_chunks)
+        stopped: StopTraining | None = None
+        with optimizer.epoch(self._objective if optimizer.needs_objective else None) as epoch:
+            try:
+                if self.program is None:
+                    self._eager(epoch)
+                else:
+                    self._begin_program()
+                    epoch.advance(self._sizes(), self._run_in_chunks)
+            except StopTraining as stop:
+                stopped = stop
+                epoch.abandon()
+        if stopped is not None:
+            raise stopped
         report = epoch.report
         phi = None if math.isnan(report.phi) else report.phi
         return EpochFigures(report.f_tilde, report.lr, report.outcome.name.lower(), report.alpha, phi)
 
-    def _eager(self, observe: Callable[[Tensor, float], Any] | None = None) -> float:
-        losses = LossSum()
+    def _eager(self, epoch: Any = None) -> float:
+        optimizer, losses = self._optimizer, LossSum()
         for number, (inputs, targets) in enumerate(self._pairs):
             self._before_batch(number)
             count = self._count(inputs, targets)
+            backward = functools.partial(self._backward, inputs, targets)
             with self._scheduled_lr(number):
-                loss = self._step(inputs, targets, None if observe is None else lambda loss, n=count: observe(loss, n))
+                if self._needs_closure:
+                    loss: Any = optimizer.step(backward)  # type: ignore[arg-type]
+                else:
+                    loss = backward()
+                    if epoch is not None:
+                        epoch.observe(loss, count)
+                    optimizer.step()
             losses.add(loss, count)
         return losses.mean()
 
-    def _step(self, inputs: Any, targets: Any, observe: Callable[[Tensor], Any] | None) -> Tensor:
-        optimizer = self._optimizer
-
-        def closure() -> Tensor:
-            optimizer.zero_grad()
-            output = self._model(inputs)
-            refuse_broadcast(output, targets, self._loss_fn)
-            loss = self._loss_fn(output, targets)
-            loss.backward()  # type: ignore[no-untyped-call]
-            return loss
-
-        if self._takes_closure:
-            return optimizer.step(closure)  # type: ignore[arg-type, return-value]
-        loss = closure()
-        if observe is not None:
-            observe(loss)
-        optimizer.step()
+    def _backward(self, inputs: Any, targets: Any) -> Tensor:
+        self._optimizer.zero_grad()
+        output = self._model(inputs)
+        refuse_broadcast(output, targets, self._loss_fn)
+        loss = self._loss_fn(output, targets)
+        loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
     @contextmanager
@@ -156,7 +162,7 @@ class Epochs:
         if self._schedule is None:
             yield
             return
-        factor = self._factor = self._schedule(self._share(number))
+        factor = self._factor = self._schedule(self._share(number + 0.5))
         peaks = [group["lr"] for group in self._optimizer.param_groups]
         for group, peak in zip(self._optimizer.param_groups, peaks, strict=True):
             group["lr"] = peak * factor
@@ -201,7 +207,7 @@ class Epochs:
     def _factors(self, first: int, count: int) -> list[float]:
         if self._schedule is None:
             return [1.0] * count
-        factors = [self._schedule(self._share(first + ahead)) for ahead in range(count)]
+        factors = [self._schedule(self._share(first + ahead + 0.5)) for ahead in range(count)]
         self._factor = factors[-1]
         return factors
 
@@ -260,4 +266,3 @@ def _outcome(optimizer: Any, reports: Sequence[Any]) -> str:
         return "uncontrolled"
     worst = next((report for report in reports if not report.outcome.keeps), reports[-1] if reports else None)
     return "open" if worst is None else str(worst.outcome.name).lower()
-

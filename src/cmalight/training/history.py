@@ -121,8 +121,9 @@ class History(Sequence[EpochRecord]):
         with needed("History.to_pandas needs pandas", "data"):
             import pandas
         columns = [one.name for one in fields(EpochRecord) if one.name != "metrics"]
-        rows = [{**row, **row.pop("metrics")} for row in self.to_rows()]
-        return pandas.DataFrame(rows) if rows else pandas.DataFrame(columns=columns)
+        rows = [{**row.pop("metrics"), **row} for row in self.to_rows()]
+        metrics = self._records[0].metrics if self._records else ()
+        return pandas.DataFrame(rows, columns=[*columns, *metrics])
 
 
 def _cells(record: EpochRecord) -> list[str]:

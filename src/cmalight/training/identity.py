@@ -79,4 +79,3 @@ def _digest(parts: Iterable[Tensor | str]) -> str:
             here = part.detach().cpu().contiguous()  # torch itself gives bytes only by way of NumPy
             checksum.update((ctypes.c_char * (here.numel() * here.element_size())).from_address(here.data_ptr()))
     return checksum.hexdigest()
-

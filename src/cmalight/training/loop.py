@@ -15,7 +15,13 @@ from torch.optim import Optimizer
 
 from cmalight.evaluation.batches import Order, TensorBatches
 from cmalight.evaluation.objective import Objective
-from cmalight.evaluation.randomness import devices_of, get_random_state, random_state_kept, seed_everything, set_random_state
+from cmalight.evaluation.randomness import (
+    devices_of,
+    get_random_state,
+    random_state_kept,
+    seed_everything,
+    set_random_state,
+)
 from cmalight.evaluation.ranks import is_distributed, ranks_of
 from cmalight.training.best import Best, pack_modules, unpack_modules
 from cmalight.training.checkpoint import CheckpointFile
@@ -106,6 +112,11 @@ class Training:
         elif solver is not None:
             self.optimizer = solver.make(model.parameters())
         require_parameters_of(model, self.optimizer)
+        if self._batches_per_epoch is None and getattr(self.optimizer, "needs_objective", False):
+            raise ValueError(
+                f"{type(self.optimizer).__name__} compares epochs with a fixed sum over samples, but a loader without "
+                "a length is a stream: give the data a length, or use another optimizer"
+            )
         self._epochs = Epochs(
             model,
             loss_fn,
@@ -124,7 +135,9 @@ class Training:
         self._counted = (0, 0)  # evaluations and rows of the objective that are in the history
         self._interrupts = Interrupts()
         self._display = Display(rules, None)
-        self._file = None if settings.checkpoint is None else CheckpointFile(settings.checkpoint, self._identity(solver))
+        self._file = (
+            None if settings.checkpoint is None else CheckpointFile(settings.checkpoint, self._identity(solver))
+        )
 
     def run(self, display: Display) -> Stop:
         """Train until a rule stops it."""
@@ -186,7 +199,8 @@ class Training:
     def _record(self, figures: EpochFigures) -> EpochRecord:
         evaluations, rows = self.objective.evaluations, self.objective.evaluated_rows
         before, self._counted = self._counted, (evaluations, rows)
-        validation_loss, metrics = None, {}
+        validation_loss: float | None = None
+        metrics: dict[str, float] = {}
         if self.validation is not None:
             validation_loss, metrics = validate(self.model, self.loss_fn, self.validation, dict(self.settings.metrics))
         return EpochRecord(
@@ -210,6 +224,8 @@ class Training:
         """The rules on the epoch that is done, then those on the one that would come; also right after resuming."""
         rules, done = self.settings.rules, len(self.history)
         stop = rules.after_epoch(self.history[-1], self.best.epochs_since(done - 1)) if done else None
+        if stop is None and getattr(self.optimizer, "has_converged", False):
+            stop = Stop(Status.CONVERGED, "converged: the learning rate is below rounding")
         return stop or rules.before_epoch(done, self.clock.seconds()) or self._interrupts.stop()
 
     def _judge_the_rest(self, stop: Stop) -> Stop:
@@ -229,9 +245,9 @@ class Training:
             raise StopTraining(stop)
         self._display.position(len(self.history) + number / (self._batches_per_epoch or 1 << 30), self.clock.seconds())
 
-    def _share(self, number: int) -> float:
-        """The share of the run that is done before that batch of the running epoch."""
-        part = number / self._batches_per_epoch if self._batches_per_epoch else 0.0
+    def _share(self, batches: float) -> float:
+        """The share of the run that is done after so many batches of the running epoch."""
+        part = batches / self._batches_per_epoch if self._batches_per_epoch else 0.0
         return self.settings.rules.share_done(len(self.history) + part, self.clock.seconds())
 
     def _budget(self) -> dict[str, Any]:
@@ -258,7 +274,11 @@ class Training:
         if wanted == "eager":
             self.engine_reason = "asked for"
             return
-        from cmalight.compiled import CannotCompile, compile_training
+        try:  # removed once the compiled room is there
+            from cmalight.compiled import CannotCompile, compile_training
+        except ImportError:
+            self.engine_reason = "not there yet"
+            return
 
         try:
             if not isinstance(self.batches, TensorBatches):
@@ -301,7 +321,9 @@ class Training:
         if self._file is None:
             return
         state = self._state_dict()
-        self._file.require_readable({"extra state of the model": state["modules"]["modules"], "optimizer": state["optimizer"]})
+        self._file.require_readable(
+            {"extra state of the model": state["modules"]["modules"], "optimizer": state["optimizer"]}
+        )
         if self._file.load(self._load_state_dict):
             self.resumed_at = len(self.history)
             self._display.note(f"resumed from {self.settings.checkpoint} at epoch {self.resumed_at}")

@@ -91,7 +91,9 @@ def make_metrics(chosen: Sequence[str | Metric]) -> dict[str, Metric]:
     return made
 
 
-def evaluate_metrics(metrics: dict[str, Metric], outputs: Iterable[Tensor], targets: Iterable[Tensor]) -> dict[str, float]:
+def evaluate_metrics(
+    metrics: dict[str, Metric], outputs: Iterable[Tensor], targets: Iterable[Tensor]
+) -> dict[str, float]:
     """The metrics of batches of outputs and targets, joined on the CPU."""
     if not metrics:
         return {}
@@ -101,8 +103,9 @@ def evaluate_metrics(metrics: dict[str, Metric], outputs: Iterable[Tensor], targ
 
 def _area(score: Tensor, positive: Tensor) -> float:
     """The share of pairs of a positive and a negative in which the positive scores higher; ties count half."""
+    score = score.contiguous()
     ordered = score.sort().values
-    ranks = (torch.searchsorted(ordered, score) + torch.searchsorted(ordered, score, right=True) + 1) / 2
+    ranks = (torch.searchsorted(ordered, score) + torch.searchsorted(ordered, score, right=True) + 1).double() / 2
     positives, negatives = int(positive.sum()), int((~positive).sum())
     if not positives or not negatives:
         return float("nan")

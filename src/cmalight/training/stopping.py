@@ -21,6 +21,7 @@ class Status(Enum):
     TIME_LIMIT = "time_limit"
     TARGET_LOSS = "target_loss"
     PATIENCE = "patience"
+    CONVERGED = "converged"
     DIVERGED = "diverged"
     INTERRUPTED = "interrupted"
     CALLBACK = "callback"

@@ -1,6 +1,7 @@
 """The training loop of the documentation on a tiny regression, shared by the tests of this folder."""
 
 import io
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -13,6 +14,16 @@ LOSS = nn.MSELoss()
 SAMPLES, BATCH = 22, 4  # the last batch has 2 samples
 
 Batch = tuple[Tensor, Tensor]
+
+_OBJECTIVES: weakref.WeakKeyDictionary[nn.Module, Objective] = weakref.WeakKeyDictionary()
+
+
+def objective_of(model: nn.Module, data: Any = None) -> Objective:
+    """One for the whole run, over the data in their first order."""
+    if model not in _OBJECTIVES:
+        dtype = next(model.parameters()).dtype
+        _OBJECTIVES[model] = Objective(model, LOSS, batches(dtype=dtype) if data is None else data)
+    return _OBJECTIVES[model]
 
 
 def batches(order: int = 0, dtype: torch.dtype = torch.float32) -> list[Batch]:
@@ -40,7 +51,7 @@ def run_epoch(
     after_step: Callable[[], Any] | None = None,
 ) -> EpochReport:
     data = list(data)
-    with optimizer.epoch(Objective(model, LOSS, data)) as epoch:
+    with optimizer.epoch(objective_of(model)) as epoch:
         for inputs, target in epoch.batches(data):
             optimizer.zero_grad()
             loss = LOSS(model(inputs), target)

@@ -1,0 +1,46 @@
+"""A small training problem for fit."""
+
+import torch
+from torch import nn
+
+from cmalight import fit
+from tests.helpers import table
+
+MSE = nn.MSELoss()
+
+
+def data(samples=60):
+    return table(samples, noise=0.1)
+
+
+def model(seed=0, dropout=0.0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(4, 5), nn.Sigmoid(), nn.Dropout(dropout), nn.Linear(5, 1)).double()
+
+
+def batch_norm_model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.3), nn.Sigmoid(), nn.Linear(6, 1)).double()
+
+
+def train(network=None, *, pair=None, loss_fn=MSE, **options):
+    """fit with small defaults, quietly."""
+    network = model() if network is None else network
+    options = {"optimizer": "adam", "batch_size": 10, "max_epochs": 5, "progress": False, "engine": "eager", **options}
+    if options["optimizer"] == "cmalight":
+        options.setdefault("optimizer_options", {"lr": 0.1})
+    return network, fit(network, loss_fn, data() if pair is None else pair, **options)
+
+
+def without_times(history):
+    return [{**row, "seconds": None} for row in history.to_rows()]
+
+
+class StopAfter:
+    """A callback that stops after the epoch of that number."""
+
+    def __init__(self, epoch):
+        self.epoch = epoch
+
+    def on_epoch_end(self, record):
+        return record.epoch == self.epoch
