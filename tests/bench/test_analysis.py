@@ -50,6 +50,15 @@ def test_each_measure_is_what_was_spent_by_then():
     assert [costs(found, 0.1, measure=measure)["a"] for measure in MEASURES] == [[1.5], [4.4], [7], [2]]
 
 
+def test_looks_at_a_sample_count_with_their_share_of_the_rows():
+    found = results(run("a", [1, 0.5, 0], evaluations=[0, 0.25, 0.5]), run("b", [1, 0, 0], evaluations=[0, 0, 0]))
+    found.runs["n_samples"] = 400
+    found.epochs["evaluated_rows"] = [0, 100, 200, 0, 0, 0]
+    found.runs["evaluated_rows"] = [200, 0]
+    assert costs(found, 0.1, measure="evaluations") == {"a": [0.5], "b": [0]}
+    assert results_table(found, taus=[])["evaluations"].tolist() == [0.5, 0]
+
+
 def test_a_target_on_the_validation_loss():
     found = results(run("a", [1, 0.5, 0], validation=[2, 1, 1.5]), run("b", [1, 0.9, 0.8], validation=[2, 1.8, 1.1]))
     assert costs(found, 0.2, loss="validation_loss") == {"a": [1], "b": [2]}  # 1 + 0.2 (2 - 1) = 1.2

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas
@@ -27,7 +28,7 @@ def points(losses):
         seconds=counted,
         work=counted,
         train_loss=losses,
-        validation_loss=[None] * count,
+        validation_loss=losses,
         outcome=["start", *["uncontrolled"] * (count - 1)],
         **columns,
     )
@@ -78,6 +79,15 @@ def test_the_report_is_a_page_and_its_tables(tmp_path, spec):
     ]
 
 
+def test_the_example_of_the_guide_runs(tmp_path, spec, monkeypatch, capsys):
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "report.md"
+    (example,) = re.findall(r"```python\n(.*?)```", guide.read_text("utf-8"), re.DOTALL)
+    fill(tmp_path / "results", spec)
+    monkeypatch.chdir(tmp_path)
+    exec(example, {})
+    assert capsys.readouterr().out == "adam was quickest on 1 of 1 problem.\n"
+
+
 def test_results_of_other_code_are_left_out_in_one_line(tmp_path, spec):
     folder = fill(fill(tmp_path / "study", spec, code="other"), spec)
     data = embedded(bench.write_report(folder))
@@ -93,12 +103,8 @@ def test_a_folder_with_results_of_other_code_only_is_refused(tmp_path, spec):
 
 
 def test_recorded_results_are_shown_when_asked_for_and_named(tmp_path, spec):
-    old = spec.model_copy(update={"name": spec.name})
-    folder = tmp_path / "study"
-    runs = [one.model_copy(update={"code": "0123456789abcdef"}) for one in bench.plan(old)]
-    store.begin(folder, old, [one.key for one in runs])
-    for one in runs:
-        store.write_result(folder, bench.Result(run=one, status="done", points=points(LOSSES[one.solver])))
+    folder = fill(tmp_path / "study", spec, code="0123456789abcdef")
+    store.begin(folder, spec, [path.stem for path in (folder / "runs").iterdir()])  # as the other code planned it
     data = embedded(bench.write_report(folder, recorded=True))
     assert len(data["runs"]) == 4
     assert data["notes"][0] == "Recorded results, trained by code 0123456789ab; the installed code may differ"

@@ -70,7 +70,8 @@ def solution_costs(
     Args:
         results: What `cmalight.bench.load` gives.
         tau: Precision, from 0 to 1: how much of the way from the start to the lowest loss may be left.
-        measure: The unit of the cost. "work" counts passes over the data, evaluations and sample looks included.
+        measure: The unit of the cost. "evaluations" counts the passes over the data that the solver's own evaluations
+            took, looks at a sample included; "work" adds a third of them to the passes of the training itself.
         loss: Which loss has to reach the target.
         solvers: The solvers to compare; the others are treated as if they had never run. All by default.
         per: "problem": one row per problem, the median over its seeds. "seed": one row per problem and seed.
@@ -129,9 +130,26 @@ def _chosen(runs: pandas.DataFrame, solvers: Collection[str] | None) -> pandas.D
     return chosen
 
 
+def passes_evaluated(runs: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.Series[float]:
+    """Passes over the data that the solver's own evaluations have taken at each point.
+
+    A full evaluation is one pass, and a look at a sample of the data counts with its share of the rows.
+
+    Args:
+        runs: One row per run.
+        epochs: One row per measured point.
+
+    Returns:
+        One number for each row of `epochs`.
+    """
+    samples = epochs["key"].map(runs.set_index("key")["n_samples"].astype("float64"))
+    return epochs["evaluated_rows"].astype("float64") / samples
+
+
 def _points(runs: pandas.DataFrame, epochs: pandas.DataFrame, loss: str) -> pandas.DataFrame:
     """The points of the finished runs that have this loss, in order, with problem and seed."""
     done = runs.loc[runs["status"] == "done", ["key", "problem", "seed"]]
+    epochs = epochs.assign(evaluations=passes_evaluated(runs, epochs))
     measured = epochs[np.isfinite(epochs[loss].to_numpy(dtype=np.float64))]
     points: pandas.DataFrame = measured.merge(done, on="key").sort_values(["key", "epoch"], kind="stable")
     return points
@@ -297,7 +315,8 @@ def results_table(results: Frames, *, taus: Sequence[float] = TABLE_TAUS) -> pan
     """One row per problem and solver: how the runs ended, and medians over the seeds.
 
     A failed run counts as an infinite loss and an accuracy of minus infinity; NaN where no run of the problem has the
-    figure. `evaluations` and `accepted` describe what was done and are medians over the runs that report them.
+    figure. `evaluations` (in passes over the data, looks at a sample included) and `accepted` describe what was done
+    and are medians over the runs that report them.
 
     Args:
         results: What `cmalight.bench.load` gives.
@@ -309,7 +328,7 @@ def results_table(results: Frames, *, taus: Sequence[float] = TABLE_TAUS) -> pan
     """
     import pandas
 
-    runs = results.runs
+    runs = results.runs.assign(evaluations=results.runs["evaluated_rows"] / results.runs["n_samples"])
     costs = {tau: solution_costs(results, tau, per="seed", complete=False) for tau in taus}
     rows: list[dict[str, object]] = []
     for (problem, solver), group in runs.groupby(["problem", "solver"], sort=False):

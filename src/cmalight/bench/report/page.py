@@ -97,7 +97,9 @@ def page_data(results: analysis.Frames, *, title: str, notes: Sequence[str], tab
     """All that the page shows, as plain values."""
     runs = results.runs.reset_index(drop=True)
     solvers, problems = list(runs["solver"].unique()), list(runs["problem"].unique())
-    epochs = results.epochs.sort_values(["key", "epoch"], kind="stable")
+    runs = runs.assign(evaluations=runs["evaluated_rows"] / runs["n_samples"])
+    epochs = results.epochs.assign(evaluations=analysis.passes_evaluated(runs, results.epochs))
+    epochs = epochs.sort_values(["key", "epoch"], kind="stable")
     places = _places(runs, epochs)
     begins = np.cumsum([0, *(len(place) for place in places)]).tolist()
     points = epochs.iloc[np.concatenate([np.array([], dtype=np.int64), *places])]

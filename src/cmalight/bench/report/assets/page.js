@@ -3,7 +3,7 @@
 const report = (() => {
   const { data, points } = compute;
   const at = (id) => document.getElementById(id);
-  const UNITS = { seconds: "training seconds", epoch: "epochs", epochs: "epochs", work: "work (passes over the data)", evaluations: "full evaluations" };
+  const UNITS = { seconds: "training seconds", epoch: "epochs", epochs: "epochs", work: "work (passes over the data)", evaluations: "evaluations (passes over the data)" };
   const VALUES = { validation_loss: "Validation loss", accuracy: "Validation accuracy", lr: "Learning rate" };
   const LOSSES = { train_loss: "training loss", validation_loss: "validation loss" };
   const values = Object.keys(VALUES).filter((name) => points[name]);
@@ -43,7 +43,7 @@ const report = (() => {
     if (value === null || Number.isNaN(value)) return "–";
     if (value === 0 || (Number.isInteger(value) && Math.abs(value) < 1e6)) return String(value);
     const size = Math.abs(value);
-    return size < 1e-3 || size >= 1e6 ? value.toExponential(digits - 2).replace("e", "e").replace("-", "−") : String(Number(value.toPrecision(digits)));
+    return size < 1e-3 || size >= 1e6 ? value.toExponential(digits - 2).replace("-", "−") : String(Number(value.toPrecision(digits)));
   }
 
   function drawSummary(found) {
@@ -94,7 +94,7 @@ const report = (() => {
     figures.curves(at("curves"), rows("train_loss"), options("train_loss", "Training loss"));
     if (values.length) figures.curves(at("curves-other"), rows(view.value), options(view.value, VALUES[view.value]));
     const failed = runs.filter((run) => run.status !== "done").length;
-    at("curves-hint").textContent = (view.seeds === "1" ? "One line per run." : "Median over the seeds, with the quartiles shaded.")
+    at("curves-hint").textContent = (view.seeds === "1" || new Set(runs.map((run) => run.seed)).size < 2 ? "One line per run." : "Median over the seeds, with the quartiles shaded.")
       + (failed ? ` ${failed} of ${runs.length} runs failed: ${view.seeds === "1" ? "a cross marks where" : "from there on they count as infinite, and a median of them has no line"}.` : "");
   }
 
@@ -175,7 +175,7 @@ const report = (() => {
       body.append(title, ...rows.map((row) => {
         const line = element("tr");
         line.append(named(row.solver), element("td", row.ended, row.failed ? "text bad" : "text"));
-        row.cells.forEach((one, n) => line.append(element("td", one.text, one.candidate < Infinity && one.candidate === best[n] && rows.length > 1 ? "best" : one.bad ? "bad" : "")));
+        row.cells.forEach((one, n) => line.append(element("td", one.text, one.candidate < Infinity && one.candidate === best[n] && rows.length > 1 ? "best" : one.bad ? "never" : "")));
         return line;
       }));
       return body;
@@ -258,7 +258,7 @@ const report = (() => {
     document.title = `${data.title} · cmalight bench`;
     at("study").textContent = `${data.title}: ${data.problems.length} problem${data.problems.length > 1 ? "s" : ""}, ${data.solvers.length} solver${data.solvers.length > 1 ? "s" : ""}, ${data.runs.length} runs (${statuses(data.runs)})`;
     at("notes").replaceChildren(...data.notes.map((note) => element("p", note, "note")));
-    at("table-hint").textContent = "Medians over the seeds; a failed run counts as infinitely bad, in every figure. “2 of 3”: so many runs got there. Bold: the best, where every run got there. Evaluations, and the share of accepted windows, say what the control did. Press a heading to sort.";
+    at("table-hint").textContent = "Medians over the seeds; a failed run counts as infinitely bad, in every figure. “2 of 3”: so many runs got there. Bold: the best, where every run got there. Evaluations are the optimizer’s own, in passes over the data, looks at a sample included; accepted is the share of its decisions that kept the steps. Press a heading to sort.";
     at("links").append("Tables: ", ...data.tables.map((address) => { const link = element("a", address.split("/").pop()); link.href = address; return link; }));
     const failed = data.runs.filter((run) => run.status !== "done");
     at("failed").hidden = !failed.length;
