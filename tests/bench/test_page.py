@@ -392,7 +392,7 @@ def test_long_runs_are_thinned_and_their_costs_stay_exact(opened, write, monkeyp
                     button.click()
             solvers = [name for name in "abc" if name != hidden]
             costs = analysis.solution_costs(found, tau, measure=measure, solvers=solvers)
-            shown = page.evaluate("report.costs().map(row => row.costs.map(cost => cost === Infinity ? -1 : cost))")
+            shown = page.evaluate("view.costs().map(row => row.costs.map(cost => cost === Infinity ? -1 : cost))")
             assert shown == costs.replace(math.inf, -1).to_numpy().tolist()
 
 
@@ -408,4 +408,4 @@ def test_runs_that_all_failed_have_a_page(opened, write):
     page = opened(address=write(results(run("a", [1], status="crashed"), run("b", [math.nan], status="failed"))))
     assert page.inner_text("h1") == "No solver reached the target on any of 1 problem."
     assert page.locator("#failures tbody tr").count() == 2
-    assert json.loads(page.evaluate("JSON.stringify(report.costs())"))[0]["costs"] == [None, None]  # infinite
+    assert json.loads(page.evaluate("JSON.stringify(view.costs())"))[0]["costs"] == [None, None]  # infinite

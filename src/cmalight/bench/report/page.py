@@ -87,7 +87,7 @@ def render_page(results: analysis.Frames, *, title: str, notes: Sequence[str], t
         "css": _asset("page.css"),
         "plotly": _plotly(),
         "data": json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
-        "script": "\n".join(_asset(name) for name in ("compute.js", "figures.js", "page.js")),
+        "script": "\n".join(_asset(name) for name in ("compute.js", "figures.js", "view.js", "tables.js", "page.js")),
     }
     # One pass, so that nothing in the data is taken for a mark.
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], _asset("page.html"))
