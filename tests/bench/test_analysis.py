@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from cmalight.bench.analysis import (
     MEASURES,
     data_profile,
-    median,
     performance_profile,
     profile_area,
     ratios,
@@ -196,14 +195,6 @@ def test_the_sentence_over_single_seeds_counts_starts():
     found = results(run("a", [1, 0]), run("a", [1, 0], seed=1), run("b", [1, 1, 0]), run("b", [1, 1, 0], seed=1))
     assert summary(solution_costs(found, 0.1, per="seed")) == "a was quickest on 2 of 2 starts."
     assert summary(solution_costs(found, 0.1)) == "a was quickest on 1 of 1 problem."
-
-
-def test_a_median_counts_what_is_infinite():
-    assert median([1, 2, INF]) == 2
-    assert median([1, INF]) == INF
-    assert median([INF, INF]) == INF
-    assert median([3, 1]) == 2
-    assert np.isnan(median([]))
 
 
 def test_the_table_never_skips_a_failed_seed():

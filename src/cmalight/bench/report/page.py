@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # The precisions of the slider.
 TAUS = tuple(float(f"{digit}e-{power}") for power in range(1, 7) for digit in (3, 1))
 # Points of all runs together that the page may have for its curves; a run has at least, and at most, this many.
-MOST_POINTS, FEWEST_OF_A_RUN, MOST_OF_A_RUN = 400_000, 30, 400
+MOST_POINTS, FEWEST_OF_A_RUN, MOST_OF_A_RUN = 200_000, 30, 400
 _COLUMNS = {
     "epoch": "float32",
     "seconds": "float32",

@@ -18,7 +18,7 @@ const figures = (() => {
 
   // Ticks of a logarithmic axis between two exponents: powers of ten, and more digits the fewer of these there are.
   const DIGITS = [
-    [3, [1]], [1.2, [1, 3]], [0.8, [1, 2, 5]], [0.4, [1, 1.5, 2, 3, 5, 7]], [0, [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8]],
+    [3, [1]], [1.2, [1, 3]], [1, [1, 2, 5]], [0.4, [1, 1.5, 2, 3, 5, 7]], [0, [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8]],
   ];
   function logTicks([from, to]) {
     const span = to - from, digits = DIGITS.find(([least]) => span > least)?.[1] ?? [1];
