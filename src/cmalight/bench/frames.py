@@ -21,8 +21,10 @@ _logger = logging.getLogger("cmalight")
 _TEXT = ("ended_by", "error", "traceback", "task", "engine_used", "data_sha256")
 _WHOLE = ("epoch", "evaluations", "evaluated_rows")
 # Runs that differ in one of these compete on different problems.
-_CONDITIONS = ("budget_seconds", "budget_epochs", "budget_batches", "target_loss", "batch_size", "order", "engine", "clock",
-               "threads", "network_options", "data_sha256")  # fmt: skip
+_CONDITIONS = (
+    *("budget_seconds", "budget_epochs", "budget_batches", "target_loss", "batch_size", "order", "engine", "clock"),
+    *("threads", "network_options", "data_sha256"),
+)
 
 
 @dataclass(frozen=True)
