@@ -72,7 +72,7 @@ def test_the_training_loss_is_the_mean_over_the_whole_training_part():
 
 
 def test_classes_are_measured_by_accuracy_too():
-    result = result_of(datasets=[own("classes")], epochs=20)
+    result = result_of(datasets=[own("classes")], epochs=60)
     assert result.task == "classification"
     assert result.points.accuracy[-1] > 0.6
     assert result.points.validation_loss[-1] < result.points.validation_loss[0]

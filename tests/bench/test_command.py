@@ -1,0 +1,121 @@
+"""`cmalight bench` and `cmalight demo`: exit codes, Ctrl-C, kill -9, and one line for every mistake."""
+
+import os
+import signal
+
+import pytest
+from click.testing import CliRunner
+
+from cmalight import bench
+from cmalight.cli import command
+from tests.bench.common import descendants, finish, is_alive, own, start, wait_for, write_toml
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(command, [str(one) for one in arguments], prog_name="cmalight")
+
+
+def waiting(tmp_path):
+    """A spec with a run that is quick, and one that waits."""
+    at = tmp_path / "at"
+    solver = f'{{ solver = "{own("Waits")}", options = {{ at = "{at}" }} }}'
+    return write_toml(tmp_path / "spec.toml", f'solvers = ["adam", {solver}]'), at
+
+
+def test_a_run_ends_with_0_and_says_what_there_is(tmp_path):
+    path = write_toml(tmp_path / "spec.toml", 'solvers = ["adam"]')
+    result = invoke("bench", "run", path, "--out", tmp_path / "out", "--in-process", "--set", "epochs = 1")
+    assert result.exit_code == 0, result.output
+    assert "1 of 1 runs: 1 done" in result.stdout
+    assert bench.load(tmp_path / "out").runs["epochs"].tolist() == [1]
+    status = invoke("bench", "status", tmp_path / "out").stdout.split()
+    assert status == ["done", "1", "left", "0", "driver", "none"]
+
+
+def test_failed_runs_end_with_1_and_the_last_line_of_the_traceback_also_the_second_time(tmp_path):
+    path = write_toml(tmp_path / "spec.toml", f'solvers = ["adam", "{own("Raises")}"]')
+    for _ in range(2):
+        result = invoke("bench", "run", path, "--out", tmp_path / "out", "--in-process", "--quiet")
+        assert result.exit_code == 1
+        assert "Raises: failed: KeyError: 'momentum'" in result.stderr
+        assert "1 of 2 runs failed" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "dmo", "--out", "out"), "did you mean 'demo'?"),
+        (("run", "demo"), "Missing option '--out'"),
+        (("run", "demo", "--out", "out", "--set", "seeds 2"), "is not TOML"),
+        (("run", "demo", "--out", "out", "--set", "sedes = 2"), "did you mean 'seeds'?"),
+        (("run", "demo", "--out", "out", "--executor", "cloud"), "Unknown executor"),
+        (("status", "nowhere"), "is not a results folder"),
+        (("merge", "nowhere", "--out", "out"), "is not a results folder"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2_and_leaves_nothing(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    result = invoke("bench", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "out" / "runs").exists() or not list((tmp_path / "out" / "runs").iterdir())
+
+
+def test_a_dry_run_lists_the_runs(tmp_path):
+    result = invoke("bench", "run", "demo", "--out", tmp_path / "out", "--dry-run", "--set", "seeds = 2")
+    assert "diabetes 1x50, seed 1, adam" in result.stdout.splitlines()
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(tmp_path):
+    path, at = waiting(tmp_path)
+    process = start("bench", "run", path, "--out", tmp_path / "out")
+    pid = int(wait_for(lambda: at.exists() and at.read_text()))
+    children = descendants(process.pid)
+    assert pid in children
+    os.killpg(process.pid, signal.SIGINT)
+    code, _, stderr = finish(process)
+    assert (code, "Traceback" in stderr) == (130, False), stderr
+    wait_for(lambda: not any(map(is_alive, children)))
+    assert bench.status(tmp_path / "out") == {"done": 1, "left": 1}
+    at.with_suffix(".go").touch()
+    code, stdout, _ = finish(start("bench", "run", path, "--out", tmp_path / "out"))
+    assert (code, "2 of 2 runs: 2 done" in stdout) == (0, True)
+    assert "adam: done" not in stdout
+
+
+@pytest.mark.slow
+def test_a_killed_driver_leaves_no_process_and_the_same_command_goes_on(tmp_path):
+    path, at = waiting(tmp_path)
+    process = start("bench", "run", path, "--out", tmp_path / "out", stdout=None, stderr=None)
+    wait_for(lambda: at.exists())
+    children = descendants(process.pid)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not any(map(is_alive, children)))
+    at.with_suffix(".go").touch()
+    code, stdout, _ = finish(start("bench", "run", path, "--out", tmp_path / "out"))
+    assert (code, "2 of 2 runs: 2 done" in stdout) == (0, True)
+
+
+@pytest.mark.slow
+def test_the_demo_writes_a_report(tmp_path):
+    changes = "seconds = 0.2\nsolvers = ['auto', 'adam']\nnetworks = ['1x50']\ndatasets = ['diabetes']"
+    result = invoke("bench", "run", "demo", "--out", tmp_path, *(("--set", line) for line in ()), "--set", changes)
+    assert result.exit_code == 0, result.output
+    report = invoke("bench", "report", tmp_path)
+    assert report.stdout.startswith("report: ")
+    assert (tmp_path / "report" / "index.html").stat().st_size > 1000
+
+
+def test_looking_at_a_folder_does_not_wait_for_torch(tmp_path):
+    import subprocess
+    import sys
+
+    from tests.bench.common import ENVIRONMENT
+
+    (tmp_path / "runs").mkdir()
+    code = f"from cmalight import bench; bench.status({str(tmp_path)!r}); import sys; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, check=True)

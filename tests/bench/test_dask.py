@@ -1,0 +1,85 @@
+"""The same driver on a real cluster: a scheduler and two workers with nannies on loopback, one killed in mid-run."""
+
+import json
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from cmalight import bench
+from tests.bench.common import ENVIRONMENT, is_alive, own, spec, start, wait_for, write_toml
+
+pytest.importorskip("distributed")
+
+
+@contextmanager
+def cluster(folder):
+    """The address of a scheduler, and the processes of two workers, each under a nanny."""
+    file = folder / "scheduler.json"
+    log = (folder / "cluster.log").open("w")
+    options = {"stdout": log, "stderr": log, "env": ENVIRONMENT, "cwd": folder}
+    module = (sys.executable, "-m", "distributed.cli.dask_scheduler")
+    scheduler = [*module, "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
+    worker = [
+        *(sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(file), "--nworkers", "1"),
+        *("--nthreads", "1", "--no-dashboard", "--local-directory", str(folder)),
+    ]
+    processes = [subprocess.Popen(scheduler, **options)]
+    try:
+        address = wait_for(lambda: _address(file))
+        processes += [subprocess.Popen(worker, **options) for _ in range(2)]
+        yield address.replace("tcp", "dask")
+    finally:
+        for process in reversed(processes):
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        log.close()
+
+
+def _address(file):
+    with suppress(OSError, ValueError, KeyError):
+        return json.loads(file.read_text())["address"]
+    return None
+
+
+def _parent(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
+@pytest.mark.slow
+def test_a_killed_worker_loses_no_run_and_changes_no_result(tmp_path):
+    at = tmp_path / "at"
+    waits = f'{{ solver = "{own("Waits")}", options = {{ at = "{at}" }} }}'
+    path = write_toml(tmp_path / "spec.toml", f'solvers = [{waits}, "cmalight", "{own("Raises")}", "{own("Aborts")}"]')
+    with cluster(tmp_path) as address:
+        process = start("bench", "run", path, "--out", tmp_path / "out", "--executor", address)
+        training = int(wait_for(lambda: at.exists() and at.read_text()))
+        worker = _parent(_parent(training))  # the run is a child of the worker's fork server
+        at.unlink()
+        subprocess.run(["kill", "-9", str(worker)], check=True)
+        wait_for(lambda: not is_alive(training))
+        wait_for(lambda: at.exists())  # another worker has it now
+        at.with_suffix(".go").touch()
+        with process:
+            stdout, stderr = process.communicate(timeout=600)
+    assert process.returncode == 1, stderr
+    assert "4 of 4 runs: 1 crashed, 2 done, 1 failed" in stdout
+    study = spec(solvers=[{"solver": own("Waits"), "options": {"at": str(at)}}, "cmalight"])
+    bench.run(study, tmp_path / "here", in_process=True)
+    losses = []
+    for folder in ("out", "here"):
+        epochs = bench.load(tmp_path / folder, study).current().epochs
+        losses.append(epochs["train_loss"].tolist())
+    assert losses[0] == losses[1] != []
+
+
+def test_no_scheduler_is_one_line(tmp_path):
+    with pytest.raises(ValueError, match="no Dask scheduler answers at tcp:"):
+        bench.run(spec(), tmp_path, executor="dask://127.0.0.1:9")
