@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cmalight.bench.code import imported, is_own
+from cmalight.bench.code import arguments_of, imported, is_own
 from cmalight.bench.spec import DatasetEntry, NetworkEntry, SolverEntry, Spec, WorkloadEntry, is_table, solvers_of
 from cmalight.errors import unknown_name
 
@@ -98,7 +98,9 @@ def _check_workload(entry: WorkloadEntry) -> None:
 
 def _check_solver(entry: SolverEntry) -> None:
     if is_own(entry.solver):
-        _check_arguments(imported(entry.solver), entry.solver, [], **entry.options)
+        make = imported(entry.solver)
+        given = {name: None for name in ("objective", "total_steps") if name in arguments_of(make)}
+        _check_arguments(make, entry.solver, [], **{**given, **entry.options})
         return
     from cmalight.training.solvers import make_solver
 
@@ -107,14 +109,14 @@ def _check_solver(entry: SolverEntry) -> None:
 
 def _check_arguments(function: Callable[..., Any], name: str, /, *given: Any, **options: Any) -> None:
     """Raise for options that the user's own callable does not take, or for some that it needs and does not get."""
-    try:
-        signature = inspect.signature(function)
-    except ValueError:  # a callable of C has none
+    known = arguments_of(function)
+    if not known:
         return
+    signature = inspect.Signature(list(known.values()))
     try:
         signature.bind(*given, **options)
     except TypeError as error:
-        _name_unknown(signature.parameters, name, options)
+        _name_unknown(known, name, options)
         raise ValueError(f"{name}: {error}; its arguments are {signature}") from error
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import hashlib
 import importlib.util
+import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -89,6 +91,21 @@ def imported(name: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
+def arguments_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The arguments of a callable by name.
+
+    Args:
+        function: The user's.
+
+    Returns:
+        None of them for a callable of C that does not say.
+    """
+    try:
+        return inspect.signature(function).parameters
+    except ValueError:
+        return {}
+
+
 @functools.lru_cache
 def _module(path: Path, digest: str) -> ModuleType:
     """The file as a module of its own, so that two files of one name do not meet; modules beside it are found, too."""
@@ -111,10 +128,8 @@ def _module(path: Path, digest: str) -> ModuleType:
 def _digest(file: Path) -> str:
     content = file.read_bytes()
     if file.suffix == ".py":
-        try:
+        with contextlib.suppress(SyntaxError):  # importing it says what is wrong
             content = ast.dump(_without_docstrings(ast.parse(content))).encode()
-        except SyntaxError:
-            pass  # importing it says what is wrong
     return hashlib.sha256(content).hexdigest()
 
 

@@ -21,8 +21,10 @@ _logger = logging.getLogger("cmalight")
 _TEXT = ("ended_by", "error", "traceback", "task", "engine_used", "data_sha256")
 _WHOLE = ("epoch", "evaluations", "evaluated_rows")
 # Runs that differ in one of these compete on different problems.
-_CONDITIONS = ("budget_seconds", "budget_epochs", "budget_batches", "target_loss", "batch_size", "order", "engine", "clock",
-               "threads", "network_options", "data_sha256")  # fmt: skip
+_CONDITIONS = (
+    *("budget_seconds", "budget_epochs", "budget_batches", "target_loss", "batch_size", "order", "engine", "clock"),
+    *("threads", "network_options", "data_sha256"),
+)
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ def load(folder: str | Path, spec: Spec | str | Path | None = None) -> Results:
         [2, 2]
     """
     with needed("Results as frames need pandas, which is not installed", "bench"):
+        import numpy as np
         import pandas
     damaged: list[str] = []
     results = {result.run.key: result for result in read_results(Path(folder), damaged)}
@@ -104,7 +107,9 @@ def load(folder: str | Path, spec: Spec | str | Path | None = None) -> Results:
     columns = _row("", Result(run=Run(solver="", seed=0, code=""), status="failed"), None)
     runs = pandas.DataFrame(rows, columns=list(columns))
     for name in runs.columns:
-        if columns[name] is None and name not in _TEXT and not name.startswith("version_"):
+        if name in _TEXT or name.startswith("version_"):
+            runs[name] = np.array([row[name] for row in rows], dtype=object)  # None stays None
+        elif columns[name] is None:
             runs[name] = runs[name].astype("float64")  # None becomes NaN
     runs["current"] = runs["current"].astype(bool)
     runs["problem"] = _problem_labels(runs)
@@ -198,13 +203,16 @@ def _epochs(keys: Sequence[str], results: dict[str, Result]) -> pandas.DataFrame
 def _problem_labels(runs: pandas.DataFrame) -> list[str]:
     """Data set and network; where runs of one label had different conditions, these as well."""
     labels = [f"{dataset} {network}".strip() for dataset, network in zip(runs["dataset"], runs["network"], strict=True)]
-    differing: dict[str, list[str]] = {}
-    for label, part in runs.groupby(labels):
-        differing[str(label)] = [name for name in _CONDITIONS if part[name].nunique() > 1]
-    conditions = {name: runs[name].tolist() for name in _CONDITIONS}
+    conditions = {name: [_short(value) for value in runs[name]] for name in _CONDITIONS}
+    seen: dict[tuple[str, str], set[str]] = {}
+    for name, values in conditions.items():
+        for label, value in zip(labels, values, strict=True):
+            seen.setdefault((label, name), set()).add(value)
+    unknown = {"None"}  # a run that crashed does not know its data
+    differing = {place for place, values in seen.items() if len(values - unknown) > 1}
 
     def full(label: str, row: int) -> str:
-        parts = [f"{name}={_short(conditions[name][row])}" for name in differing[label]]
+        parts = [f"{name}={conditions[name][row]}" for name in _CONDITIONS if (label, name) in differing]
         return " ".join([label, *parts])
 
     return [full(label, row) for row, label in enumerate(labels)]

@@ -195,9 +195,9 @@ def _display(total: int, name: str, *, enabled: bool) -> Iterator[Any]:
 def _line(result: Result) -> str:
     losses = result.points.train_loss
     loss = f", training loss {losses[-1]:.4g}" if result.status == "done" and losses[-1] is not None else ""
-    seconds = f", {result.points.seconds[-1]:.1f} s" if result.points.seconds else ""
-    error = f": {result.error}" if result.is_failure else ""
-    return f"{result.run}: {result.status}{loss}{seconds}{error}"
+    if result.is_failure:
+        return f"{result.run}: {result.status}: {result.error}"
+    return f"{result.run}: {result.status}{loss}, {result.points.seconds[-1]:.1f} s"
 
 
 def _said(result: Result) -> list[str]:

@@ -47,7 +47,7 @@ class NetworkEntry(Frozen):
 
     network: str
     name: str
-    options: Options = {}
+    options: Options = Field(default={})
 
 
 class WorkloadEntry(Frozen):
@@ -74,8 +74,8 @@ class SolverEntry(Frozen):
 
     solver: str
     name: str
-    options: Options = {}
-    grid: dict[str, Annotated[list[JsonValue], Field(min_length=1)]] = {}
+    options: Options = Field(default={})
+    grid: dict[str, Annotated[list[JsonValue], Field(min_length=1)]] = Field(default={})
 
 
 def _tables(key: str) -> BeforeValidator:
@@ -125,7 +125,7 @@ class Spec(Conditions):
     workloads: Annotated[tuple[WorkloadEntry, ...], _tables("workload")] = ()
     solvers: Annotated[tuple[SolverEntry, ...], _tables("solver"), Field(min_length=1)]
     seeds: Annotated[tuple[Seed, ...], BeforeValidator(_counted), Field(min_length=1)] = (0,)
-    grid: dict[str, Annotated[list[JsonValue], Field(min_length=1)]] = {}
+    grid: dict[str, Annotated[list[JsonValue], Field(min_length=1)]] = Field(default={})
 
 
 def read_spec(source: str | Path, changes: Sequence[str] = ()) -> Spec:

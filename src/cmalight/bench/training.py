@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import traceback
-from contextlib import suppress
+import warnings
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from cmalight.bench.code import imported, is_own
+from cmalight.bench.code import arguments_of, imported, is_own
 from cmalight.bench.models import Machine, Points, Result, Run, Status
 from cmalight.bench.problems import Arrays, Problem, problem_of
 from cmalight.bench.spec import file_digest
@@ -146,15 +147,16 @@ def _fit(run: Run, problem: Problem, model: nn.Module, data: Arrays, **limits: A
 
 
 def _own_optimizer(run: Run, problem: Problem, model: nn.Module, data: Arrays) -> Optimizer:
-    """The user's solver; one that has an argument `objective` gets one."""
-    import inspect
-
+    """The user's solver; one with an argument `objective` or `total_steps` gets it."""
     make = imported(run.solver)
+    wanted = arguments_of(make)
     more: dict[str, Any] = {}
-    with suppress(ValueError):  # a callable of C has no signature
-        if "objective" in inspect.signature(make).parameters:
-            batches = TensorBatches(*data, batch_size=run.batch_size, order="fixed")
-            more["objective"] = Objective(model, problem.loss_fn, batches)
+    if "objective" in wanted:
+        batches = TensorBatches(*data, batch_size=run.batch_size, order="fixed")
+        more["objective"] = Objective(model, problem.loss_fn, batches)
+    if "total_steps" in wanted and "total_steps" not in run.options:
+        epochs = _max_epochs(run, problem)
+        more["total_steps"] = None if epochs is None else epochs * -(-len(problem.train[0]) // run.batch_size)
     optimizer = make(model.parameters(), **more, **run.options)
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"{run.solver} returned a {type(optimizer).__name__}; expected a torch.optim.Optimizer")
@@ -168,10 +170,11 @@ def _fresh_model(run: Run, problem: Problem) -> nn.Module:
 
 
 def _warm_up(run: Run, problem: Problem) -> None:
-    """Whatever goes wrong here goes wrong in the run itself again, and is recorded there."""
+    """Train a model that is thrown away, in silence; what goes wrong here goes wrong again in the run itself."""
     rows = slice(_WARM_UP_BATCHES * run.batch_size)
-    with suppress(Exception, SystemExit):
-        few = (problem.train[0][rows], problem.train[1][rows])
+    few = (problem.train[0][rows], problem.train[1][rows])
+    with suppress(Exception, SystemExit), redirect_stdout(None), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         _fit(run, problem, _fresh_model(run, problem), few, max_epochs=1)
 
 

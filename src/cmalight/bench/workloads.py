@@ -41,7 +41,7 @@ class FlipAndCrop(nn.Module):
 
 
 class BadBatches(nn.Module):
-    """Multiplies the inputs of one training batch in `every` by `factor`, as broken data would; evaluations are clean."""
+    """Multiplies the inputs of one in `every` training batches by `factor`; evaluations stay clean."""
 
     def __init__(self, every: int, factor: float) -> None:
         super().__init__()

@@ -131,5 +131,6 @@ def _conclude(summary: Summary, out: Path, *, quiet: bool) -> int:
     for line in summary.failures:
         say(line)
     if summary.failures:
-        say(f"{len(summary.failures)} of {summary.total} runs failed; {out}/runs has the tracebacks, --retry-failed repeats")
+        counts = f"{len(summary.failures)} of {summary.total} runs failed"
+        say(f"{counts}; {out}/runs has the tracebacks, --retry-failed runs them again")
     return _FAILED if summary.failures else 0
