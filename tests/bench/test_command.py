@@ -1,112 +1,121 @@
-"""`cmalight bench`: one line for what is wrong, exit 2; every verb is one call of the library."""
+"""`cmalight bench` and `cmalight demo`: exit codes, Ctrl-C, kill -9, and one line for every mistake."""
+
+import os
+import signal
 
 import pytest
 from click.testing import CliRunner
 
 from cmalight import bench
-from cmalight.bench.running.one_run import Job, train
-from cmalight.bench.store.folder_status import add_call
-from cmalight.bench.store.results import runs_folder, write_result
-from cmalight.bench.store.schema import DriverCall
 from cmalight.cli import command
-from tests.bench.common import spec, toml
+from tests.bench.common import descendants, finish, is_alive, own, start, wait_for, write_toml
 
 
-@pytest.fixture
-def cmalight(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return lambda *arguments: CliRunner().invoke(command, ["bench", *map(str, arguments)], prog_name="cmalight")
+def invoke(*arguments):
+    return CliRunner().invoke(command, [str(one) for one in arguments], prog_name="cmalight")
+
+
+def waiting(tmp_path):
+    """A spec with a run that is quick, and one that waits."""
+    at = tmp_path / "at"
+    solver = f'{{ solver = "{own("Waits")}", options = {{ at = "{at}" }} }}'
+    return write_toml(tmp_path / "spec.toml", f'solvers = ["adam", {solver}]'), at
+
+
+def test_a_run_ends_with_0_and_says_what_there_is(tmp_path):
+    path = write_toml(tmp_path / "spec.toml", 'solvers = ["adam"]')
+    result = invoke("bench", "run", path, "--out", tmp_path / "out", "--in-process", "--set", "epochs = 1")
+    assert result.exit_code == 0, result.output
+    assert "1 of 1 runs: 1 done" in result.stdout
+    assert bench.load(tmp_path / "out").runs["epochs"].tolist() == [1]
+    status = invoke("bench", "status", tmp_path / "out").stdout.split()
+    assert status == ["done", "1", "left", "0", "driver", "none"]
+
+
+def test_failed_runs_end_with_1_and_the_last_line_of_the_traceback_also_the_second_time(tmp_path):
+    path = write_toml(tmp_path / "spec.toml", f'solvers = ["adam", "{own("Raises")}"]')
+    for _ in range(2):
+        result = invoke("bench", "run", path, "--out", tmp_path / "out", "--in-process", "--quiet")
+        assert result.exit_code == 1
+        assert "Raises: failed: KeyError: 'momentum'" in result.stderr
+        assert "1 of 2 runs failed" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["runn"], "Unknown verb of `bench` 'runn'; did you mean 'run'?"),
-        (["run", "demoo"], "Unknown preset 'demoo'; did you mean 'demo'?"),
-        (["run", "nowhere.toml", "--out", "x"], "there is no file nowhere.toml"),
-        (["run", "demo"], "needs --out DIR"),
-        (["run", "demo", "--out", "x", "--only", "adan"], "did you mean 'adam'?"),
-        (["run", "demo", "--out", "x", "--seeds", "9"], "Invalid --seeds: '9'"),
-        (["run", "demo", "--out", "x", "--workers", "0"], "--workers"),
-        (["run", "demo", "--out", "x", "--time-limit", "-1"], "--time-limit"),
-        (["status", "x"], "x is not a results folder"),
-        (["merge", "x", "--out", "y"], "x is not a results folder"),
-        (["merge", "--out", "y"], "DIR..."),
+        (("run", "dmo", "--out", "out"), "did you mean 'demo'?"),
+        (("run", "demo"), "Missing option '--out'"),
+        (("run", "demo", "--out", "out", "--set", "seeds 2"), "is not TOML"),
+        (("run", "demo", "--out", "out", "--set", "sedes = 2"), "did you mean 'seeds'?"),
+        (("run", "demo", "--out", "out", "--executor", "cloud"), "Unknown executor"),
+        (("status", "nowhere"), "is not a results folder"),
+        (("merge", "nowhere", "--out", "out"), "is not a results folder"),
     ],
 )
-def test_wrong_use_is_one_line_and_exit_2(cmalight, tmp_path, arguments, message):
-    result = cmalight(*arguments)
+def test_a_mistake_is_one_line_and_exit_2_and_leaves_nothing(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    result = invoke("bench", *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.count("\n") == 1
     assert message in result.stderr
-    assert list(tmp_path.iterdir()) == []
+    assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "out" / "runs").exists() or not list((tmp_path / "out" / "runs").iterdir())
 
 
-def test_an_unknown_executor_runs_nothing(cmalight, tmp_path):
-    result = cmalight("run", toml(tmp_path / "a.toml"), "--out", "out", "--executor", "lokal")
-    assert (result.exit_code, "did you mean 'local'?" in result.stderr) == (2, True)
+def test_a_dry_run_lists_the_runs(tmp_path):
+    result = invoke("bench", "run", "demo", "--out", tmp_path / "out", "--dry-run", "--set", "seeds = 2")
+    assert "diabetes 1x50, seed 1, adam" in result.stdout.splitlines()
     assert not (tmp_path / "out").exists()
 
 
-def test_a_dry_run_writes_nothing(cmalight, tmp_path):
-    result = cmalight("run", "paper-small", "--dry-run", "--workers", "4")
-    assert result.exit_code == 0
-    assert "220 cells x 6 solvers" in result.stdout
-    assert "1320 runs of at most 300 s of training, 4 at once: at most 1 d 03 h" in result.stdout
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(tmp_path):
+    path, at = waiting(tmp_path)
+    process = start("bench", "run", path, "--out", tmp_path / "out")
+    pid = int(wait_for(lambda: at.exists() and at.read_text()))
+    children = descendants(process.pid)
+    assert pid in children
+    os.killpg(process.pid, signal.SIGINT)
+    code, _, stderr = finish(process)
+    assert (code, "Traceback" in stderr) == (130, False), stderr
+    wait_for(lambda: not any(map(is_alive, children)))
+    assert bench.status(tmp_path / "out") == {"done": 1, "left": 1}
+    at.with_suffix(".go").touch()
+    code, stdout, _ = finish(start("bench", "run", path, "--out", tmp_path / "out"))
+    assert (code, "2 of 2 runs: 2 done" in stdout) == (0, True)
+    assert "adam: done" not in stdout
 
 
-def test_a_dry_run_without_a_time_limit_does_not_guess(cmalight, tmp_path):
-    assert "how long that takes is not known" in cmalight("run", toml(tmp_path / "a.toml"), "--dry-run").stdout
+@pytest.mark.slow
+def test_a_killed_driver_leaves_no_process_and_the_same_command_goes_on(tmp_path):
+    path, at = waiting(tmp_path)
+    process = start("bench", "run", path, "--out", tmp_path / "out", stdout=None, stderr=None)
+    wait_for(lambda: at.exists())
+    children = descendants(process.pid)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not any(map(is_alive, children)))
+    at.with_suffix(".go").touch()
+    code, stdout, _ = finish(start("bench", "run", path, "--out", tmp_path / "out"))
+    assert (code, "2 of 2 runs: 2 done" in stdout) == (0, True)
 
 
-def test_a_dry_run_counts_what_is_there_already(cmalight, tmp_path):
-    fill(tmp_path / "out", spec(seeds=2, time_limit=7), 1)
-    lines = cmalight("run", toml(tmp_path / "a.toml", seeds=2, time_limit=7), "--dry-run", "--out", "out").stdout
-    assert "1 of 2 runs have a result in out\n1 runs of at most 7 s of training" in lines
+@pytest.mark.slow
+def test_the_demo_writes_a_report(tmp_path):
+    changes = "seconds = 0.2\nsolvers = ['auto', 'adam']\nnetworks = ['1x50']\ndatasets = ['diabetes']"
+    result = invoke("bench", "run", "demo", "--out", tmp_path, *(("--set", line) for line in ()), "--set", changes)
+    assert result.exit_code == 0, result.output
+    report = invoke("bench", "report", tmp_path)
+    assert report.stdout.startswith("report: ")
+    assert (tmp_path / "report" / "index.html").stat().st_size > 1000
 
 
-def fill(folder, chosen, count=None):
-    runs_folder(folder).mkdir(parents=True, exist_ok=True)
-    for run in bench.plan(chosen)[:count]:
-        write_result(folder, run.key, train(Job(run), lambda told: None))
+def test_looking_at_a_folder_does_not_wait_for_torch(tmp_path):
+    import subprocess
+    import sys
 
+    from tests.bench.common import ENVIRONMENT
 
-def test_status_counts_what_is_there_and_what_is_left(cmalight, tmp_path):
-    chosen = spec(solvers=["adam", "tests.bench.solvers:Raises", "sgd"])
-    fill(tmp_path / "out", chosen, 2)
-    add_call(tmp_path / "out", DriverCall(chosen.to_plain(), [run.key for run in bench.plan(chosen)], 1))
-    damaged = runs_folder(tmp_path / "out") / f"{bench.plan(chosen)[2].key}.json"
-    damaged.write_text("{")
-    lines = cmalight("status", "out").stdout.splitlines()
-    assert lines[:4] == ["done     1", "running  0", "failed   1 (1 failed)", "left     1"]
-    assert lines[4].startswith("time     ")
-    assert lines[5] == "driver   none"
-    assert "damaged" in lines[6]
-
-
-def test_status_of_results_without_a_spec(cmalight, tmp_path):
-    fill(tmp_path / "out", spec())
-    assert "left     unknown" in cmalight("status", "out").stdout
-
-
-def test_merge_says_what_came_of_it(cmalight, tmp_path):
-    fill(tmp_path / "a", spec())
-    fill(tmp_path / "b", spec(seeds=[1]))
-    result = cmalight("merge", "a", "b", "--out", "c")
-    assert (result.exit_code, result.stdout) == (0, "c has 2 results\n")
-
-
-def test_merge_rounds_an_archive_alone(cmalight, tmp_path):
-    fill(tmp_path / "a", spec())
-    result = cmalight("merge", "a", "--out", "c.tar.xz", "--rounded")
-    assert (result.exit_code, result.stdout) == (0, "c.tar.xz has 1 results\n")
-    result = cmalight("merge", "a", "--out", "c", "--rounded")
-    assert (result.exit_code, "only these are rounded" in result.stderr) == (2, True)
-
-
-def test_everything_there_is_a_run_that_does_nothing(cmalight, tmp_path):
-    path = toml(tmp_path / "a.toml")
-    fill(tmp_path / "out", spec())
-    result = cmalight("run", path, "--out", "out")
-    assert (result.exit_code, result.stdout) == (0, "out: 1 of 1 runs recorded (1 done)\n")
+    (tmp_path / "runs").mkdir()
+    code = f"from cmalight import bench; bench.status({str(tmp_path)!r}); import sys; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, check=True)

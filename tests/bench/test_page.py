@@ -1,18 +1,16 @@
-"""The page in a real browser: what is drawn, what the slider and the solvers' buttons change, and to which numbers."""
+"""The page in a real browser: what it draws, what its controls change, and that its numbers are Python's."""
 
 import itertools
+import json
 import math
 import random
 import shutil
 
 import pytest
 
-from cmalight import bench
-from cmalight.bench.analysis.summaries import control_figures, costs_at, problem_table
-from cmalight.bench.analysis.tables import shown as in_print
-from cmalight.bench.report.content import TAUS, page_data, read_study
-from cmalight.bench.report.page import page as page_of
-from tests.bench.synthetic import run, write
+from cmalight.bench import analysis
+from cmalight.bench.report import page as page_module
+from tests.bench.frames import results, run
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -21,61 +19,62 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium to open the page in"),
     pytest.mark.xdist_group("chromium"),
 ]
-MILLISECONDS = 300_000  # for what never comes, not for slow machines
+MILLISECONDS = 120_000  # for what never comes, not for slow machines
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 FLAGS += ["--disable-component-update", "--disable-sync"]
-NASTY = "<script>alert(1)</script><b>&amp;"
-SOLVERS = ["cmalight", "cma", "adam", NASTY]
-PLOTS = ["performance", "data-profiles", "areas"]
+LOCAL = ("file:", "data:", "blob:")
+NASTY = "<script>alert(1)</script> \"q\" 'é' &amp; {{data}} №1"
+SOLVERS = ["auto", "adam", NASTY]
+PROBLEMS = ["california 3x20", "digits 2x50", f"<img src=x onerror=alert(2)> {NASTY}"]
 
 
-def made_up_runs():
-    """Losses that fall in steps of chance, some that fail, evaluations for two of the solvers, an image set."""
+def made_up():
+    """Losses that fall by chance over three problems, three seeds and three solvers; two runs fail."""
     chance = random.Random(0)
-    runs = []
-    for dataset, seed, (place, solver) in itertools.product(
-        ("bikes", "covtype", "cifar10"), range(4), enumerate(SOLVERS)
-    ):
-        loss, losses = 1.0, []
+    for problem, seed, solver in itertools.product(PROBLEMS, range(3), SOLVERS):
+        loss, losses = 1.0, [1.0]
         for _ in range(12):
             loss *= chance.choice([1.02, 0.9, 0.6, 0.2, 0.999])
             losses.append(loss)
-        seconds = list(itertools.accumulate(chance.uniform(0.05, 0.4) for _ in losses))
-        more = {}
-        if solver.startswith("cma"):
-            more["outcomes"] = [chance.choice(["accepted", "rejected_early", "search_failed_kept"]) for _ in losses]
-            more["evaluations"] = list(itertools.accumulate(chance.randint(0, 3) for _ in losses))
-            more["steps"] = [0.5 * 0.75**epoch for epoch in range(12)]
-        if dataset == "cifar10":
-            more["accuracy"] = [1 - one / 2 for one in losses]
-            more["test"] = losses
-        failed = place == 3 and seed == 1
-        runs.append(
-            run(
-                solver,
-                losses,
-                dataset=dataset,
-                seed=seed,
-                seconds=seconds,
-                status="diverged" if failed else "done",
-                error=NASTY,
-                start=1.0,
-                **more,
-            )
+        spent = [0.0, *itertools.accumulate(chance.uniform(0.05, 0.4) for _ in range(12))]
+        looks = [float(n) if solver == "auto" else 0.0 for n in range(13)]
+        failed = solver == NASTY and seed == 1 and problem != PROBLEMS[0]
+        yield run(
+            solver,
+            losses,
+            problem=problem,
+            seed=seed,
+            status="diverged" if failed else "done",
+            error=NASTY,
+            seconds=spent,
+            evaluations=looks,
+            work=[epoch + look / 3 for epoch, look in enumerate(looks)],
+            validation=[one + 0.01 * epoch for epoch, one in enumerate(losses)],
+            accepted=0.9 if solver == "auto" else math.nan,
         )
-    return runs
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory):
-    return read_study(write(tmp_path_factory.mktemp("page") / "results", made_up_runs()))
+def found():
+    return results(*made_up())
 
 
 @pytest.fixture(scope="module")
-def address(study):
-    path = study.folder / "index.html"
-    path.write_text(page_of(page_data(study)), encoding="utf-8")
-    return path.as_uri()
+def write(tmp_path_factory):
+    """Write a page of results; its address."""
+
+    def written(found, **more):
+        path = tmp_path_factory.mktemp("page") / "index.html"
+        given = {"title": NASTY, "notes": [NASTY], "tables": ["tables/results.csv"], **more}
+        path.write_text(page_module.render_page(found, **given), encoding="utf-8")
+        return path.as_uri()
+
+    return written
+
+
+@pytest.fixture(scope="module")
+def address(found, write):
+    return write(found)
 
 
 @pytest.fixture(scope="module")
@@ -86,307 +85,327 @@ def browser():
         opened.close()
 
 
-@pytest.fixture
-def opened(browser, address):
-    """The page in a window of some width; whatever it complains of fails the test."""
-    pages, complaints = [], []
+@pytest.fixture(scope="module")
+def windows(browser):
+    """Pages that are open, by width and address: drawing one anew is quicker than loading it."""
+    return {}
 
-    def at_width(width=1280, address=address):
+
+@pytest.fixture
+def opened(browser, address, windows):
+    """The page in a window of some width; whatever it complains of, or asks the network for, fails the test."""
+    complaints = []
+
+    def complain(text):
+        complaints.append(text)
+
+    def load(width, address):
         page = browser.new_page(viewport={"width": width, "height": 900})
-        pages.append(page)
         page.set_default_timeout(MILLISECONDS)
-        page.on("console", lambda said: complaints.append(f"{said.type}: {said.text}"))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: (complaints.append(f"dialog {dialog.message}"), dialog.dismiss()))
-        page.on(
-            "request", lambda asked: asked.url.startswith(("file:", "data:", "blob:")) or complaints.append(asked.url)
-        )
+        page.on("console", lambda said: page.complain(f"{said.type}: {said.text}"))
+        page.on("pageerror", lambda error: page.complain(str(error)))
+        page.on("dialog", lambda dialog: (page.complain(f"dialog {dialog.message}"), dialog.dismiss()))
+        page.on("request", lambda asked: asked.url.startswith(LOCAL) or page.complain(asked.url))
+        page.complain = complain
         page.goto(address)
         page.wait_for_selector("html[data-ready]", state="attached")
         return page
 
-    yield at_width
-    for page in pages:
-        page.close()
+    def with_view(width=1440, address=address, view="", fresh=False):
+        page = windows.get((width, address))
+        if page is None or fresh:
+            page = windows[width, address] = load(width, address)
+        page.complain = complain
+        page.evaluate("view => { location.hash = view; dispatchEvent(new HashChangeEvent('hashchange')); }", view)
+        return page
+
+    yield with_view
     assert complaints == []
 
 
-def drawn(page, place):
-    """The curves of a plot: x and y by the name of the solver."""
+def wait_until(page, expression):
+    """As `wait_for_function`, which the page's own policy against `eval` forbids."""
+    while not page.evaluate(expression):
+        page.wait_for_timeout(50)
+
+
+def choose(page, name, value):
+    page.locator(f"[data-view={name}]").select_option(value)
+
+
+def set_tau(page, tau):
+    page.locator("[data-view=tau]").fill(str(page_module.TAUS.index(tau)))
+
+
+def press(page, solver):
+    page.locator("#solvers button").nth(SOLVERS.index(solver)).click()
+
+
+def drawn(page, plot):
+    """The lines of a figure by name."""
     return page.evaluate(
-        "id => Object.fromEntries((document.getElementById(id).data || []).map(t => [t.name, [t.x, t.y]]))", place
+        "id => Object.fromEntries((document.getElementById(id).data || []).map(t => [t.name, {...t}]))", plot
     )
 
 
-def escaped(name):
+def markup(name):
     return name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def expect_profiles(page, study, tau, measure, solvers):
-    """Every panel shows the curves that Python computes for these solvers alone."""
-    costs = bench.solution_costs(study.traces, tau, measure=measure, solvers=solvers, problems=study.problems)
-    for place, (_, problems) in enumerate(study.groups):
-        part = costs[costs.index.isin(problems)]
-        for plot, frame in (
-            ("performance", bench.performance_profile(part)),
-            ("data-profiles", bench.data_profile(part)),
-        ):
-            shown = drawn(page, f"{plot}-{place}")
-            assert set(shown) == {escaped(solver) for solver in solvers}
-            for solver in solvers:
-                x, y = shown[escaped(solver)]
-                curve = frame[solver][frame[solver].diff().fillna(1) > 0]
-                steps = [(a, b) for a, b in zip(x[:-1], y[:-1], strict=True) if b > 0]
-                assert [a for a, _ in steps] == pytest.approx([a for a, b in curve.items() if b > 0], rel=1e-6)
-                assert [b for _, b in steps] == pytest.approx([b for b in curve if b > 0], rel=1e-12)
-        areas = bench.profile_area(part)
+def expect_as_in_python(page, found, solvers=SOLVERS, *, tau=1e-2, **options):
+    """The sentence, both profiles and the areas are those that Python computes for these solvers alone."""
+    costs = analysis.solution_costs(found, tau, solvers=solvers, **options)
+    sentence = analysis.summary(costs, measure=options.get("measure", "seconds"))
+    assert page.locator("h1").text_content() == sentence
+    for plot, profile in (
+        ("performance", analysis.performance_profile(costs)),
+        ("data-profile", analysis.data_profile(costs)),
+    ):
+        lines = drawn(page, plot)
+        assert set(lines) == {markup(solver) for solver in solvers}
         for solver in solvers:
-            mark = page.evaluate(
-                "([id, name]) => { const t = document.getElementById(id).data.find(t => t.name === name);"
-                " return [t.x[0], t.x[0] - t.error_x.arrayminus[0], t.x[0] + t.error_x.array[0]]; }",
-                [f"areas-{place}", escaped(solver)],
-            )
-            assert mark == pytest.approx(areas.loc[solver].tolist(), rel=1e-5, abs=1e-7)
-        cells = page.locator(f"#wins-{place} tbody tr").evaluate_all(
-            "rows => rows.map(row => [...row.cells].slice(1).map(cell => Number(cell.textContent) || 0))"
-        )
-        assert cells == bench.pairwise_wins(part).to_numpy().tolist()
+            rises = profile[solver][profile[solver].diff().fillna(1) != 0].items()
+            x, y = lines[markup(solver)]["x"][:-1], lines[markup(solver)]["y"][:-1]
+            assert list(zip(x, y, strict=True)) == [pytest.approx(step, rel=1e-5) for step in rises]
+    areas = analysis.profile_area(costs)
+    for row, solver in enumerate(solvers, start=1):
+        area, low, high = areas.loc[solver]
+        text = page.locator("#solver-table tr").nth(row).locator("td").nth(2).text_content()
+        assert text == f"{area:.2f} ({low:.2f} to {high:.2f})"
 
 
-def slide(page, place):
-    page.locator("#tau").evaluate("(e, v) => { e.value = v; e.dispatchEvent(new Event('input')); }", place)
-
-
-def test_every_plot_is_shown(opened):
+def test_the_page_shows_what_python_computes(opened, found):
     page = opened()
-    places = [f"{plot}-{group}" for plot in PLOTS for group in range(3)]
-    places += ["box-evaluations", "box-acceptance", "curve", "strip", "image-accuracy", "image-loss"]
-    for place in places:
-        page.wait_for_selector(f"#{place} .main-svg", state="attached")
-        box = page.locator(f"#{place}").bounding_box()
-        assert box["width"] > 200, place
-        assert box["height"] > 100, place
-        marks = page.evaluate(
-            "id => document.querySelectorAll(`#${id} .scatterlayer path, #${id} .boxlayer path`).length", place
-        )
-        assert marks >= 2, f"{place} is empty"
-    assert page.evaluate("document.querySelectorAll('.plot').length") == len(places)
-    assert page.locator("#table tbody tr").count() == 12
-    assert page.locator("#failures tbody tr").count() == 3
-    assert "somewhere" in page.locator("#facts").inner_text()
+    expect_as_in_python(page, found)
+    set_tau(page, 0.1)
+    expect_as_in_python(page, found, tau=0.1)
+    for measure in ("work", "evaluations", "epochs"):
+        choose(page, "measure", measure)
+        expect_as_in_python(page, found, tau=0.1, measure=measure)
+    choose(page, "loss", "validation_loss")
+    choose(page, "per", "seed")
+    expect_as_in_python(page, found, tau=0.1, measure="epochs", loss="validation_loss", per="seed")
 
 
-def test_profiles_are_pythons_at_every_place_of_the_slider_that_is_tried(opened, study):
+def test_hiding_a_solver_recomputes_everything(opened, found):
     page = opened()
-    expect_profiles(page, study, 1e-2, "seconds", SOLVERS)
-    for place in (0, 3, 11, 23):
-        slide(page, place)
-        expect_profiles(page, study, TAUS[place], "seconds", SOLVERS)
-    page.get_by_role("button", name="10⁻⁴", exact=True).click()
-    expect_profiles(page, study, 1e-4, "seconds", SOLVERS)
-    assert page.locator("#tau-text").inner_text() == "τ = 10⁻⁴"
+    press(page, "auto")
+    assert page.locator("#solvers button").first.get_attribute("aria-pressed") == "false"
+    expect_as_in_python(page, found, SOLVERS[1:])
+    assert markup("auto") not in drawn(page, "curves")
+    assert "auto" not in page.locator("#result-table").text_content()
+    press(page, "auto")
+    expect_as_in_python(page, found)
 
 
-def test_profiles_over_pairs_are_pythons_too(opened, study, tmp_path):
-    pairs = read_study(study.folder, problems="pair")
-    path = tmp_path / "index.html"
-    path.write_text(page_of(page_data(pairs)), encoding="utf-8")
-    page = opened(address=path.as_uri())
-    expect_profiles(page, pairs, 1e-2, "seconds", SOLVERS)
-    assert "a pair of data set and network" in page.locator("#facts").inner_text()
-
-
-def test_hiding_a_solver_recomputes_everything(opened, study):
+def test_the_words_follow_what_counts_as_a_problem(opened):
     page = opened()
-    for hidden in ("adam", NASTY, "cma"):
-        page.locator("#solvers button").filter(has_text=hidden).last.click()
-        shown = [
-            name
-            for name in SOLVERS
-            if page.locator(f"#solvers button >> nth={SOLVERS.index(name)}").get_attribute("aria-pressed") == "true"
-        ]
-        assert hidden not in shown
-        expect_profiles(page, study, 1e-2, "seconds", shown)
-        names = set(page.locator("#table tbody tr td:nth-child(2)").all_inner_texts())
-        assert names == set(shown)
-    page.get_by_role("button", name="show all").click()
-    expect_profiles(page, study, 1e-2, "seconds", SOLVERS)
-
-
-@pytest.mark.parametrize("measure", ["epochs", "evaluations", "work"])
-def test_other_costs_are_pythons_too(opened, study, measure):
-    page = opened()
-    page.select_option("#measure", measure)
-    expect_profiles(page, study, 1e-2, measure, SOLVERS)
-    for hidden in (2, 3):
-        page.locator(f"#solvers button >> nth={hidden}").click()
-    expect_profiles(page, study, 1e-2, measure, SOLVERS[:2])
+    assert "3 problems (data set and network; the median over the seeds)" in page.inner_text("#profile-hint")
+    choose(page, "per", "seed")
+    assert "9 starts (data set, network and seed)" in page.inner_text("#profile-hint")
+    assert "9 starts" in page.inner_text("h1")
+    assert "median" not in page.inner_text("#target")
 
 
 def test_with_no_solver_shown_the_page_says_so(opened):
     page = opened()
-    for place in range(len(SOLVERS)):
-        page.locator(f"#solvers button >> nth={place}").click()
-    assert "nothing to show" in page.locator("#performance-0").inner_text()
-    page.get_by_role("button", name="show all").click()
-    assert len(drawn(page, "performance-0")) == 4
+    for solver in SOLVERS:
+        press(page, solver)
+    assert page.inner_text("h1") == "No solver is shown."
+    for plot in ("curves", "performance", "data-profile"):
+        assert page.inner_text(f"#{plot}") == "No solver is shown: press one above."
+    press(page, "adam")
+    assert list(drawn(page, "performance")) == ["adam"]
 
 
-def test_the_table_has_pythons_numbers_and_sorts(opened, study):
+def test_the_view_is_in_the_address(opened):
     page = opened()
-    figures = control_figures(study.traces.runs, study.results.epochs)
-    expected = problem_table(study.traces, figures, costs_at(study.traces)).rows
-    rows = page.locator("#table tbody tr").evaluate_all(
-        "rows => rows.map(row => [...row.cells].map(c => c.textContent))"
-    )
-    assert len(rows) == len(expected)
-    for shown, cells in zip(rows, expected, strict=True):
-        assert shown[:3] == [f"{cells[0]} · {cells[1]}", cells[2], cells[3]]
-        for text, value in zip(shown[3:], cells[4:], strict=True):
-            if math.isnan(value) or math.isinf(value):
-                assert text == in_print(value)
-            else:
-                assert float(text) == pytest.approx(value, rel=6e-4)
-    heading = page.locator("#table th").nth(3)
-    for direction in ("ascending", "descending"):
-        heading.get_by_role("button").click()
-        assert heading.get_attribute("aria-sort") == direction
-        values = [float(text) for text in page.locator("#table tbody tr td:nth-child(4)").all_inner_texts() if text]
-        assert values == sorted(values, reverse=direction == "descending")
-    page.fill("#filter", "covtype")
-    assert page.locator("#table tbody tr").count() == 4
+    choose(page, "problem", PROBLEMS[2])
+    choose(page, "x", "epoch")
+    choose(page, "measure", "work")
+    page.locator("[data-view=gap]").check()
+    set_tau(page, 1e-3)
+    press(page, NASTY)
+    view = page.evaluate("location.hash.slice(1)")
+    other = opened(view=view, fresh=True)
+    for name in ("problem", "x", "measure", "tau"):
+        control = f"document.querySelector('[data-view={name}]').value"
+        assert other.evaluate(control) == page.evaluate(control)
+    assert other.locator("[data-view=gap]").is_checked()
+    assert [button.get_attribute("aria-pressed") for button in other.locator("#solvers button").all()] == [
+        *("true", "true", "false")
+    ]
+    assert drawn(other, "curves") == drawn(page, "curves")
+    other.evaluate("location.hash = ''")
+    wait_until(other, "document.querySelector('[data-view=x]').value === 'seconds'")
+    assert set(drawn(other, "performance")) == {markup(solver) for solver in SOLVERS}
 
 
-def test_the_table_says_how_many_runs_got_there_and_what_the_test_part_gave(opened, study):
+def test_an_address_that_says_nonsense_is_the_usual_view(opened, found):
+    page = opened(view="problem=none&tau=7&hide=nobody&x=%3Cscript%3E&per=pair")
+    assert page.locator("[data-view=problem]").input_value() == PROBLEMS[0]
+    expect_as_in_python(page, found)
+
+
+def test_names_are_text(opened):
     page = opened()
-    assert any("of 4" in text for text in page.locator("#table td.never").all_inner_texts())
-    titles = page.locator("#table th").all_inner_texts()
-    assert titles[2:7] == ["runs", "final loss", "best loss", "test loss", "test accuracy"]
+    assert page.title().startswith(NASTY)
+    assert page.locator("#notes p").inner_text() == NASTY
+    assert page.locator("#solvers button").nth(2).text_content() == NASTY
+    assert page.locator("#failures td.long").first.text_content() == NASTY
+    choose(page, "problem", PROBLEMS[2])
+    assert page.locator("[data-view=problem] option:checked").text_content() == PROBLEMS[2]
+    assert page.locator("img, script[src], b").count() == 0
 
 
-@pytest.mark.parametrize("width", [1280, 1000])
-def test_the_table_fits_its_box(opened, width):
-    page = opened(width)
-    inside, box = page.evaluate(
-        "(box => [box.scrollWidth, box.clientWidth])(document.querySelector('#results .scroll'))"
-    )
-    assert inside <= box
+def test_curves_are_medians_over_the_seeds_with_failures_infinite(opened, write):
+    made = [
+        run("a", [1, 0.5, 0.25], seed=0),
+        run("a", [1, 0.7, 0.35], seed=1),
+        run("a", [1, 0.6], seed=2, status="failed"),
+    ]
+    made += [run("b", [1, 0.1], seed=0), run("b", [1, 0.1], seed=1, status="failed"), run("b", [1, 0.1, 0.1], seed=2)]
+    made += [run("c", [1, 0.1, 0.1], seed=seed, status="diverged") for seed in range(3)]
+    page = opened(address=write(results(*made)))
+    assert drawn(page, "curves")["a"]["y"] == [1, 0.6, 0.35]  # at last 0.25, 0.35 and infinity
+    assert drawn(page, "curves")["b"]["y"] == [1, 0.1, 0.1]
+    assert "5 of 9 runs failed" in page.inner_text("#curves-hint")
+    page.locator("[data-view=gap]").check()
+    assert drawn(page, "curves")["a"]["y"] == pytest.approx([0.9, 0.5, 0.25])
+    assert page.evaluate("document.getElementById('curves').layout.yaxis.title.text") == "training loss − lowest"
+    page.locator("[data-view=gap]").uncheck()
+    page.locator("[data-view=seeds]").check()
+    lines = drawn(page, "curves")
+    assert lines["a, seed 1"]["y"] == [1, 0.7, 0.35]
+    assert (lines["a, seed 2: failed"]["x"], lines["a, seed 2: failed"]["y"]) == ([1], [0.6])
 
 
-def test_failures_are_in_sight_in_a_narrow_window(opened):
-    page = opened(500)
-    ends, edge = page.evaluate(
-        """(box => [box.querySelector('tbody tr td:nth-child(3)').getBoundingClientRect().right,
-                    box.getBoundingClientRect().right])(document.querySelector('#results .scroll'))"""
-    )
-    assert ends <= edge
+def test_a_failed_seed_is_counted_and_never_bold(opened, write):
+    lucky = [run("lucky", [1, 0.01], seed=0), *(run("lucky", [1, 0.5], seed=n, status="diverged") for n in (1, 2))]
+    nearly = [run("nearly", [1, 0.1], seed=n, status="crashed" if n else "done") for n in (2, 0, 1)]
+    nearly[2] = run("nearly", [1, 0.1], seed=1)
+    steady = [run("steady", [1, 0.2], seed=n) for n in range(3)]
+    page = opened(address=write(results(*lucky, *nearly, *steady)))
+    rows = [row.locator("th, td").all_text_contents()[:3] for row in page.locator("#result-table tr").all()[2:]]
+    assert rows == [
+        ["lucky", "2 diverged, 1 done", "1 of 3"],
+        ["nearly", "2 done, 1 crashed", "0.1 (2 of 3)"],
+        ["steady", "3 done", "0.2"],
+    ]
+    bold = page.locator("#result-table tr:has(td.best) th").all_text_contents()
+    assert bold == ["steady"]
 
 
-def test_ticks_say_which_axis_is_logarithmic(opened):
+def test_the_table_sorts_and_says_what_the_control_did(opened):
     page = opened()
-
-    def axes():
-        return page.evaluate("(l => [l.xaxis.type, l.yaxis.type])(document.getElementById('curve').layout)")
-
-    assert (page.is_checked("#log-x"), page.is_checked("#log-y"), axes()) == (False, True, ["linear", "log"])
-    page.uncheck("#log-y")
-    page.check("#log-x")
-    assert axes() == ["log", "linear"]
-
-
-def test_dashes_mean_solvers_everywhere(opened):
-    page = opened()
-    lines = page.evaluate(
-        """document.getElementById('strip').data.filter(t => t.type === 'scatter')
-                   .map(t => [t.name.split(',')[0], t.line.dash, t.opacity])"""
-    )
-    dashes = {solver: {dash for other, dash, _ in lines if other == solver} for solver, *_ in lines}
-    assert dashes == {"cmalight": {"solid"}, "cma": {"solid"}}
-    assert len({opacity for solver, _, opacity in lines if solver == "cma"}) == 4
+    heads = page.locator("#result-table thead th").all_text_contents()
+    assert heads[:2] == ["solver", "runs"]
+    assert heads[-2:] == ["evaluations", "accepted"]
+    first = page.locator("#result-table tbody").first.locator("tr")
+    assert first.nth(1).locator("td").all_text_contents()[-2:] == ["12", "90 %"]
+    page.get_by_role("button", name="final loss").click()
+    values = [float(first.nth(row).locator("td").nth(1).inner_text()) for row in (1, 2, 3)]
+    assert values == sorted(values)
+    page.get_by_role("button", name="final loss").click()
+    assert page.locator("th[aria-sort=descending]").inner_text().startswith("final loss")
+    assert page.locator("#links a").get_attribute("href") == "tables/results.csv"
 
 
-def test_curves_follow_what_is_chosen(opened, study):
-    page = opened()
-    families = study.families
-    page.select_option("#family", str(families.index("covtype · 1x5")))
-    page.select_option("#axis", "epochs")
-    x, y = drawn(page, "curve")["adam"]
-    runs = study.traces.runs
-    ends = runs[(runs["family"] == "covtype · 1x5") & (runs["label"] == "adam")]["final_loss"]
-    assert x[-1] == 13  # twelve epochs, and one that the time limit cut off
-    assert y[-1] == pytest.approx(ends.median(), rel=2e-3)
-    assert set(drawn(page, "strip")) >= {"cmalight, seed 0", "cma, seed 3"}
-    x, y = page.evaluate("(({ x, y }) => [x, y])(document.getElementById('strip').data[0])")  # its step sizes
-    assert x == list(range(13))  # to the end of the last epoch
-    assert y == pytest.approx([0.5 * 0.75 ** min(epoch, 11) for epoch in range(13)], rel=2e-3)
-    page.select_option("#value", "test_accuracy")
-    assert "no run that ended well" in page.locator("#curve").inner_text()
-    page.select_option("#family", str(families.index("cifar10 · 1x5")))
-    assert len(drawn(page, "curve")) == 4
-
-
-@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("width", [1440, 400])
 def test_the_page_fits_its_window(opened, width):
     page = opened(width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for place in page.locator(".plot").all():
-        box = place.bounding_box()
+    for button in page.locator("#solvers button").all():
+        box = button.bounding_box()
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= width
-    overlaps = page.evaluate(
-        """() => {
-            const boxes = [...document.querySelectorAll('.plot, #solvers, h2, h3, figcaption, .controls')]
-                .map(e => e.getBoundingClientRect()).filter(b => b.width && b.height);
-            return boxes.flatMap((a, i) => boxes.slice(i + 1).filter(b => a.left < b.right - 1 && b.left < a.right - 1
-                && a.top < b.bottom - 1 && b.top < a.bottom - 1)).length;
-        }"""
-    )
-    assert overlaps == 0
-    slide(page, 3)
-    page.locator("#solvers button >> nth=0").click()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("parseFloat(getComputedStyle(document.querySelector('#solvers button')).fontSize)") >= 13
+    for plot in page.locator(".plot").all():
+        assert plot.bounding_box()["width"] >= min(width - 60, 480)
+    page.mouse.wheel(0, 1500)
+    wait_until(page, "scrollY > 500")
+    assert page.locator("#solvers").bounding_box()["y"] <= 8  # the legend stays in sight
 
 
-@pytest.mark.parametrize(
-    ("runs", "notes"),
-    [
-        pytest.param(
-            lambda: [run(name, [0.1], status="failed") for name in "ab"],
-            ["2 of 2 runs have no figure: they failed, diverged, crashed or were stopped"],
-            id="all failed",
-        ),
-        pytest.param(
-            lambda: [run("a", [])],
-            ["there is one solver only: its profiles compare it with itself"],
-            id="one solver, no epochs",
-        ),
-        pytest.param(
-            lambda: [run("a", [0.1]), run("b", [0.1], seed=1)],
-            ["2 of 2 problems do not have a result of every solver"],
-            id="nothing in common",
-        ),
-        pytest.param(lambda: [run("a", [0.1], start=float("nan")), run("b", [0.0])], [], id="no start, a loss of zero"),
-    ],
-)
-def test_a_partial_folder_has_a_page_too(opened, tmp_path, runs, notes):
-    found = read_study(write(tmp_path / "results", runs()))
-    (tmp_path / "index.html").write_text(page_of(page_data(found)), encoding="utf-8")
-    page = opened(400, (tmp_path / "index.html").as_uri())
-    said = page.locator("#warnings p").all_inner_texts()
-    assert len(said) == len(notes)
-    assert all(text.startswith(note) for text, note in zip(said, notes, strict=True))
-    costs = bench.solution_costs(found.traces, 1e-2)
-    shown = drawn(page, "performance-0") if len(costs) else {}
-    assert set(shown) == (set(costs.columns) if len(costs) else set())
-    assert ("nothing to show" in page.locator("#performance-0").inner_text()) == (not len(costs))
-
-
-def test_a_name_with_markup_is_text(opened):
+def test_logarithmic_axes_have_readable_ticks_also_when_zoomed(opened):
     page = opened()
-    assert NASTY in page.locator("#solvers").inner_text()
-    assert NASTY in page.locator("#table").inner_text()
-    assert NASTY in page.locator("#failures").inner_text()
-    assert NASTY in page.locator("#wins-0").inner_text()
-    labels = page.locator("#areas-0 .ytick text").all_text_contents()
-    assert any(label.startswith("<script>alert(1)") for label in labels)  # shortened to fit
-    assert page.locator("#table b, #solvers b, #failures script").count() == 0
+    ticks = "id => [...document.querySelectorAll(`#${id} .ytick text`)].map(t => t.textContent)"
+    labels = page.evaluate(ticks, "curves")
+    assert len(labels) >= 3
+    assert "1" in labels
+    page.evaluate("Plotly.relayout('curves', {'yaxis.range[0]': Math.log10(0.5), 'yaxis.range[1]': 0})")
+    wait_until(page, f"({ticks})('curves').includes('0.6')")
+    page.locator("[data-view=logx]").check()
+    assert page.evaluate("document.getElementById('curves').layout.xaxis.type") == "log"
+
+
+@pytest.mark.parametrize("kind", ["svg", "png", "json"])
+def test_a_download_is_the_figure_on_the_page(opened, tmp_path, kind):
+    page = opened()
+    press(page, "adam")
+    with page.expect_download() as waiting:
+        page.locator("figure").nth(2).get_by_role("button", name=kind.upper()).click()
+    path = tmp_path / waiting.value.suggested_filename
+    waiting.value.save_as(path)
+    assert path.name == f"performance-profile-0-01.{kind}"
+    if kind == "json":
+        import plotly.io
+
+        figure = plotly.io.from_json(path.read_text(encoding="utf-8"))
+        assert [line.name for line in figure.data] == ["auto", markup(NASTY)]
+        assert list(figure.data[0].y) == drawn(page, "performance")["auto"]["y"]
+        assert figure.layout.showlegend
+    elif kind == "svg":
+        text = path.read_text(encoding="utf-8")
+        assert text.startswith("<svg")
+        assert ">auto<" in text
+    else:
+        assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_long_runs_are_thinned_and_their_costs_stay_exact(opened, write, monkeypatch):
+    monkeypatch.setattr(page_module, "MOST_OF_A_RUN", 30)
+    chance = random.Random(1)
+
+    def noisy(rate):
+        losses = [1.0]
+        for _ in range(2000):
+            losses.append(losses[-1] * chance.uniform(1 - rate, 1 + 0.9 * rate))
+        return losses
+
+    found = results(
+        *(
+            run(solver, noisy(rate), problem=f"p{n}")
+            for solver, rate in (("a", 0.2), ("b", 0.1), ("c", 0.15))
+            for n in range(4)
+        )
+    )
+    page = opened(address=write(found))
+    assert all(len(line["x"]) < 300 for line in drawn(page, "curves").values())
+    for tau, measure in ((0.01, "epochs"), (1e-6, "epochs"), (0.3, "epochs")):
+        set_tau(page, tau)
+        choose(page, "measure", measure)
+        for hidden in (None, "a"):
+            for button in page.locator("#solvers button").all():
+                wanted = "false" if button.inner_text() == hidden else "true"
+                if button.get_attribute("aria-pressed") != wanted:
+                    button.click()
+            solvers = [name for name in "abc" if name != hidden]
+            costs = analysis.solution_costs(found, tau, measure=measure, solvers=solvers)
+            shown = page.evaluate("view.costs().map(row => row.costs.map(cost => cost === Infinity ? -1 : cost))")
+            assert shown == costs.replace(math.inf, -1).to_numpy().tolist()
+
+
+def test_a_single_run_without_validation_has_a_page(opened, write):
+    page = opened(400, write(results(run("a", [1, 0.5], lr=[math.nan] * 2))))
+    assert page.inner_text("h1") == "a was quickest on 1 of 1 problem."
+    assert page.locator("#other").is_hidden()
+    assert page.locator("#loss-choice").is_hidden()
+    assert page.locator("#failed").is_hidden()
+
+
+def test_runs_that_all_failed_have_a_page(opened, write):
+    page = opened(address=write(results(run("a", [1], status="crashed"), run("b", [math.nan], status="failed"))))
+    assert page.inner_text("h1") == "No solver reached the target on any of 1 problem."
+    assert page.locator("#failures tbody tr").count() == 2
+    assert json.loads(page.evaluate("JSON.stringify(view.costs())"))[0]["costs"] == [None, None]  # infinite

@@ -1,208 +1,192 @@
-"""One run: every solver of a cell gets the same start, batches, clock and measurements."""
+"""train(run) -> result: the same conditions for every solver, and a result whatever happens."""
 
-import itertools
 import math
-import time
 
 import pytest
 import torch
 
-from cmalight.bench import plan
-from cmalight.bench.running.measuring import Measuring
-from cmalight.bench.running.one_run import Job, train
-from cmalight.bench.spec.solvers import SOLVERS, is_full_batch
-from cmalight.bench.spec.study import Definition, Network, Solver
-from cmalight.training.records import clock as clock_module
-from tests.bench.common import own_data, spec
-from tests.bench.solvers import Witness
+from cmalight.bench import plan, train
+from cmalight.bench.code import imported
+from cmalight.bench.workloads import WORKLOADS
+from tests.bench.common import own, spec
 
-MODULE = "tests.bench.solvers"
-ALL = [*SOLVERS, f"{MODULE}:Slow"]
+CONTROLLED = ("auto", "cmalight", "cma", "ig")
 
 
-def trained(changed, report=lambda told: None):
-    return [train(Job(run), report) for run in plan(changed)]
+def result_of(**changes):
+    return train(plan(spec(**changes))[0])
 
 
-def test_every_solver_runs_and_starts_from_the_same_loss():
-    results = trained(spec(solvers=ALL))
-    assert [(r["status"], r["error"]) for r in results] == [("done", None)] * len(ALL)
-    assert len({r["initial_loss"] for r in results}) == 1
-    assert all(len(r["epochs"]["epoch"]) == 2 and r["ended_by"] == "max_epochs" for r in results)
-    assert len({r["data_sha256"] for r in results}) == 1
+def figures(result):
+    """What a result says apart from times."""
+    points = result.points.model_dump(exclude={"seconds"})
+    return result.model_dump(exclude={"points", "machine", "started", "finished"}), points
 
 
-def witnesses(**changes):
-    """A network for each run, in their order; the warm-up before each run has one of its own."""
-    Witness.made.clear()
-    results = trained(spec(networks=[f"{MODULE}:Witness"], max_epochs=1, **changes))
-    assert len(Witness.made) == 2 * len(results)
-    return Witness.made[1::2]
+def test_a_result_has_the_course_of_the_run():
+    result = result_of(seeds=[3])
+    assert (result.status, result.ended_by, result.error) == ("done", "max_epochs", None)
+    points = result.points
+    assert points.epoch == [0, 1, 2]
+    assert points.work == [0.0, 1.0, 2.0]
+    assert points.outcome == ["start", "uncontrolled", "uncontrolled"]
+    assert points.seconds[0] == 0.0 < points.seconds[1] < points.seconds[2]
+    assert points.train_loss[2] < points.train_loss[0]
+    assert (result.n_samples, result.n_validation, result.n_parameters) == (331, 111, 61)
+    assert result.batches_per_epoch == 3
+    assert len(result.data_sha256) == 64
+    assert result.machine.versions["torch"] == torch.__version__
 
 
-def test_the_solvers_of_a_cell_see_the_same_weights_and_the_same_batches_in_the_same_order():
-    names = [name for name in SOLVERS if not is_full_batch(Solver(name, name))]
-    seen = dict(zip(names, witnesses(solvers=names, batch_size=32), strict=True))
-    expected = seen["sgd"].seen
-    assert len(expected) == math.ceil(331 / 32)
-    for name, witness in seen.items():
-        broken_off = name.startswith("cmalight")  # by the watchdog, when an epoch cannot succeed any more
-        if name == "sls":  # a line search sees a batch as often as it tries a step size on it
-            assert [batch for batch, _ in itertools.groupby(witness.seen)] == expected
-        else:
-            assert witness.seen == (expected[: len(witness.seen)] if broken_off else expected)
-        assert witness.seen
-        assert torch.equal(witness.start, seen["sgd"].start)
+def test_a_run_repeated_is_the_same_run():
+    assert figures(result_of()) == figures(result_of())
 
 
-def test_another_seed_is_another_start_and_another_order():
-    one, other = witnesses(solvers=["sgd"], seeds=2, batch_size=32)
-    assert not torch.equal(one.start, other.start)
-    assert one.seen != other.seen
+def test_the_solvers_of_a_problem_see_the_same_weights_and_the_same_batches():
+    solvers = [own("Good"), "adam", "cmalight"]
+    runs = plan(spec(networks=[own("Network")], solvers=solvers, seeds=2))
+    made = imported(own("Network")).made
+    seen = {}
+    for run in runs:
+        made.clear()
+        train(run, warm_up=False)
+        network = next(one for one in made if one.seen)
+        seen[run.solver, run.seed] = (network.first.tolist(), network.seen)
+    first = seen[own("Good"), 0]
+    assert all(seen[solver, 0] == first for solver in solvers)
+    assert seen[own("Good"), 1][0] != first[0]
+    assert seen[own("Good"), 1][1] != first[1]
 
 
-def test_lbfgs_sees_all_samples_at_once():
-    (witness,) = witnesses(solvers=["lbfgs"])
-    assert len(set(witness.seen)) == 1
-
-
-def test_every_run_is_warmed_up_off_its_clock_with_its_own_solver_and_network():
-    """On a network that is thrown away, with at most two batches; and it changes nothing."""
-    (witness,) = witnesses(solvers=["adam"], batch_size=32)
-    warm = Witness.made[0]
-    assert (len(warm.seen), torch.equal(warm.start, witness.start)) == (2, True)
-    assert not torch.equal(warm.layer.weight, warm.start)
-    torch.manual_seed(0)
-    assert torch.equal(witness.start, Witness(10, 1).start)
-
-
-def test_what_goes_wrong_in_the_warm_up_is_seen_in_the_run():
-    (result,) = trained(spec(solvers=[f"{MODULE}:Raises"]))
-    assert (result["status"], result["error"]["type"]) == ("failed", "ZeroDivisionError")
-
-
-def test_a_step_size_that_is_below_rounding_is_a_normal_end():
-    (result,) = trained(spec(solvers=[f"{MODULE}:Converges"], max_epochs=50))
-    assert (result["status"], result["ended_by"], result["error"]) == ("done", "converged", None)
-    assert len(result["epochs"]["epoch"]) < 50
-
-
-def test_a_time_limit_stops_lbfgs_within_its_step():
-    """One step may evaluate a thousand times; the clock is looked at before each."""
-    options = {"max_iter": 10**6, "max_eval": 10**9, "tolerance_grad": 0.0, "tolerance_change": 0.0, "lr": 1e-9}
-    (result,) = trained(spec(solvers=[{"solver": "lbfgs", "options": options}], max_epochs=None, time_limit=0.2))
-    assert (result["status"], result["ended_by"]) == ("done", "time_limit")
-
-
-def test_measuring_is_off_the_training_clock(monkeypatch):
-    now = Measuring.now
-
-    def slowly(self):
-        time.sleep(0.1)
-        return now(self)
-
-    monkeypatch.setattr(Measuring, "now", slowly)
-    (result,) = trained(spec(max_epochs=5))
-    wall = result["finished"] - result["started"]
-    assert wall >= result["seconds"] + 7 * 0.1
-
-
-def test_the_clock_of_a_study_is_that_of_its_runs_and_recorded(monkeypatch):
-    monkeypatch.setattr(clock_module, "processor_seconds", lambda: 7.0)  # it stands still
-    (result,) = trained(spec(max_epochs=2, clock="processor"))
-    assert (result["run"]["clock"], result["seconds"], set(result["epochs"]["seconds"])) == ("processor", 0.0, {0.0})
-    (usual,) = trained(spec(max_epochs=2))
-    assert "clock" not in usual["run"]  # it has the key that it had before there was a choice
-    assert usual["seconds"] > 0
-
-
-def test_a_file_that_the_spec_trusts_is_taken_and_that_is_recorded(tmp_path):
-    source = own_data(tmp_path, sha256="0" * 64)
-    (refused,) = trained(spec(datasets=[source], networks=["1x2"]))
-    assert (refused["status"], "say that you trust it" in refused["error"]["message"]) == ("no_data", True)
-    (taken,) = trained(spec(datasets=[source], networks=["1x2"], trust=["mine"]))
-    assert (taken["status"], taken["run"]["trusted"]) == ("done", True)
-    assert "trusted" not in refused["run"]
-
-
-def test_the_loss_is_measured_at_the_start_at_the_end_and_after_every_nth_epoch():
-    (result,) = trained(spec(max_epochs=5, measure_every=2))
-    measured = [loss is not None for loss in result["epochs"]["train_loss"]]
-    assert measured == [False, True, False, True, False]
-    assert result["final_loss"] < result["initial_loss"]
-    (often,) = trained(spec(max_epochs=5))
-    assert often["final_loss"] == result["final_loss"] == often["epochs"]["train_loss"][-1]
-
-
-def test_the_loss_is_that_of_the_whole_training_part():
+def test_the_training_loss_is_the_mean_over_the_whole_training_part():
+    run = plan(spec(networks=[own("Network")]))[0]
+    made = imported(own("Network")).made
+    result = train(run, warm_up=False)
+    network = made[-1]
     from cmalight.datasets import load_dataset
 
-    (result,) = trained(spec(networks=[f"{MODULE}:Witness"], solvers=["sgd"], max_epochs=1))
     data = load_dataset("diabetes")
-    torch.manual_seed(0)
-    network = Witness(10, 1)
-    loss = torch.nn.functional.mse_loss(network(data.x_train), data.y_train)
-    assert result["initial_loss"] == pytest.approx(loss.item(), rel=1e-6)
+    with torch.no_grad():
+        loss = torch.nn.functional.mse_loss(network(torch.tensor(data.x_train)), torch.tensor(data.y_train))
+    assert result.points.train_loss[-1] == pytest.approx(float(loss), rel=1e-5)
 
 
-def test_classes_are_trained_by_cross_entropy_and_tested_by_accuracy():
-    adam = {"solver": "adam", "options": {"lr": 0.05}}
-    (result,) = trained(spec(datasets=["wine"], solvers=[adam], measure_test=True, max_epochs=30, batch_size=16))
-    assert result["initial_loss"] == pytest.approx(math.log(3), abs=0.4)
-    assert 0.5 < result["final_test_accuracy"] <= 1
-    assert len([v for v in result["epochs"]["test_accuracy"] if v is not None]) == 30
+def test_classes_are_measured_by_accuracy_too():
+    result = result_of(datasets=[own("classes")], epochs=60)
+    assert result.task == "classification"
+    assert result.points.accuracy[-1] > 0.6
+    assert result.points.validation_loss[-1] < result.points.validation_loss[0]
 
 
-def test_a_schedule_free_solver_is_judged_at_its_average():
-    (result,) = trained(spec(solvers=["schedule-free-adamw"], max_epochs=20))
-    assert result["status"] == "done"
-    assert result["final_loss"] < result["initial_loss"]
+@pytest.mark.parametrize("solver", CONTROLLED)
+def test_what_a_control_evaluates_counts_as_work(solver):
+    result = result_of(solvers=[solver], epochs=3)
+    points, rows = result.points, 331
+    assert points.evaluated_rows[-1] > 0 or solver == "ig"
+    assert points.work == pytest.approx(
+        [epoch + evaluated / (3 * rows) for epoch, evaluated in zip(points.epoch, points.evaluated_rows, strict=True)]
+    )
+    assert points.evaluated_rows == sorted(points.evaluated_rows)
+
+
+def test_looks_at_a_sample_count_although_they_are_no_full_evaluation():
+    points = result_of(solvers=["auto"], epochs=20, batch_size=16).points
+    assert points.evaluated_rows[-1] >= 331 * points.evaluations[-1]
+
+
+def test_batches_are_a_budget_in_whole_epochs():
+    assert result_of(epochs=None, batches=8).points.epoch[-1] == 3  # 3 batches in an epoch
+    assert result_of(epochs=None, batches=1).points.epoch[-1] == 1
+
+
+def test_a_time_limit_cuts_the_last_epoch_off():
+    result = result_of(epochs=None, seconds=0.2, datasets=["teacher:rows=20000,features=10"], batch_size=8)
+    assert (result.status, result.ended_by) == ("done", "time_limit")
+    assert result.points.outcome[-1] == "cut"
+    assert result.points.seconds[-1] >= 0.2
+    assert math.isfinite(result.points.train_loss[-1])
+
+
+def test_a_run_stops_at_its_target():
+    result = result_of(epochs=500, target_loss=0.2, solvers=[{"solver": "adam", "options": {"lr": 0.05}}])
+    assert result.ended_by == "target_loss"
+    assert result.points.train_loss[-1] <= 0.2 < result.points.train_loss[-2]
+
+
+def test_a_schedule_free_solver_is_measured_at_its_average():
+    result = result_of(solvers=["schedule-free-adamw"], epochs=5)
+    assert result.status == "done"
+    assert result.points.train_loss[-1] < result.points.train_loss[0]
+
+
+def test_an_own_solver_that_wants_an_objective_gets_one():
+    result = result_of(solvers=[own("watched")])
+    assert (result.status, result.error) == ("done", None)
+    assert result.points.evaluated_rows[-1] > 0
+
+
+def test_an_own_workload_is_a_problem():
+    result = result_of(workloads=[own("workload")], datasets=[], networks=[])
+    assert (result.status, result.n_samples) == ("done", 64)
+    assert result.points.validation_loss == [None, None, None]
 
 
 @pytest.mark.parametrize(
-    ("solver", "status", "words"),
+    ("solver", "status", "error"),
     [
-        ("Raises", "failed", "the solver divided by zero"),
-        ("Exits", "failed", "the solver has had enough"),
-        ("not_an_optimizer", "failed", "gave a int"),
-        ("TurnsIntoNaN", "diverged", "not finite"),
-        ("EatsMemory", "out_of_memory", ""),
+        ("Raises", "failed", "KeyError: 'momentum'"),
+        ("Exits", "failed", "SystemExit: enough"),
+        ("not_an_optimizer", "failed", "TypeError"),
+        ("TurnsIntoNaN", "diverged", "diverged"),
+        ("Explodes", "diverged", "diverged"),
     ],
 )
-def test_what_goes_wrong_is_recorded_and_never_as_a_number(solver, status, words):
-    (result,) = trained(spec(solvers=[f"{MODULE}:{solver}"], memory_limit=300, max_epochs=3))
-    assert result["status"] == status
-    assert words in result["error"]["message"]
-    assert "final_loss" not in result
+def test_what_goes_wrong_is_in_the_result(solver, status, error):
+    result = result_of(solvers=[own(solver)])
+    assert result.status == status
+    assert error in result.error
+    assert (result.traceback is not None) is (status == "failed")
 
 
-def test_a_loss_that_exploded_is_no_figure():
-    options = {"lr": 30.0}
-    (result,) = trained(spec(networks=[f"{MODULE}:Witness"], solvers=[{"solver": "sgd", "options": options}]))
-    assert result["status"] == "diverged"
-    assert "final_loss" not in result
+def test_a_failure_has_its_traceback_and_the_points_before_it():
+    result = result_of(solvers=[own("Raises")])
+    assert result.traceback.startswith("Traceback")
+    assert 'return {}["momentum"]' in result.traceback
+    assert result.points.epoch == [0]
 
 
-def test_a_run_says_where_it_ran():
-    (result,) = trained(spec())
-    environment = result["environment"]
-    assert {"host", "cpu", "cores", "threads", "concurrency", "load", "versions", "load_at_the_end"} <= set(environment)
-    assert environment["versions"]["torch"] == torch.__version__
-    assert torch.get_num_threads() == environment["threads"] == 1
+def test_data_that_cannot_be_had_is_not_the_solvers_fault(monkeypatch, tmp_path):
+    file = tmp_path / "mine.csv"
+    file.write_text("x,y\n" + "".join(f"{i},{i}\n" for i in range(20)))
+    run = plan(spec(datasets=[f"{file}:target=y"]))[0]
+    file.write_text(file.read_text() + "20,20\n")
+    result = train(run)
+    assert result.status == "unavailable"
+    assert "changed since the runs were planned" in result.error
 
 
-def test_a_run_reports_every_epoch():
-    told = []
-    trained(spec(max_epochs=3), told.append)
-    assert [one.epoch for one in told] == [0, 1, 2]
-    assert all(one.loss > 0 for one in told)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in WORKLOADS if name != "resnet"])
+def test_every_workload_is_trained(name):
+    chosen = spec(datasets=[], networks=[], workloads=[name], epochs=1, solvers=["adam"])
+    result = train(plan(chosen)[0], warm_up=False)
+    assert (result.status, result.error) == ("done", None)
+    assert result.points.train_loss[1] < result.points.train_loss[0]
 
 
-def test_a_users_solver_is_followed_by_a_process_of_its_own():
-    def runs_own_code(solver, network="1x50"):
-        parts = {"network": Network(network, network), "solver": Solver(solver, solver)}
-        return Definition(dataset="x", data_files=None, seed=0, max_epochs=1, **parts).runs_own_code
+def test_bad_batches_are_seen_by_training_steps_alone():
+    layer = WORKLOADS["mlp-bad-batches"]().make_model()[0]
+    layer.every = 1
+    x = torch.ones(2, 2)
+    assert layer(x).tolist() == (x * 1e4).tolist()
+    with torch.no_grad():
+        assert layer(x).tolist() == x.tolist()
+    assert layer.eval()(x).tolist() == x.tolist()
 
-    assert not runs_own_code("adam", "paper:1x50")
-    assert runs_own_code("mine:Solver")
-    assert runs_own_code("adam", "mine:network")
+
+def test_augmentation_moves_pictures_in_training_mode_alone():
+    layer = WORKLOADS["resnet-digits"]().make_model()[0]
+    x = torch.arange(64.0).reshape(1, 1, 8, 8).repeat(20, 1, 1, 1)
+    assert layer(x).shape == x.shape
+    assert not torch.equal(layer(x), x)
+    assert torch.equal(layer.eval()(x), x)

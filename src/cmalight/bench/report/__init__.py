@@ -1,67 +1,80 @@
-"""The report of a results folder: a page, the paper's figures, and tables.
-
-::
-
-    from cmalight.bench import write_report
-
-    write_report("results")  # what `cmalight bench report results` does
-"""
+"""The report of a results folder: one page that works offline, and its tables as CSV files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from cmalight.bench.analysis.costs import Problems
-from cmalight.bench.analysis.tables import to_csv, to_latex, to_markdown
-from cmalight.bench.report.content import Study, page_data, read_study, tables
-from cmalight.bench.report.figures import figure_files
-from cmalight.bench.report.page import page
-from cmalight.bench.store.archive import SUFFIX, as_folder, is_archive
-from cmalight.files import check_folder, remove_abandoned, write_all
+from cmalight.bench.analysis import results_table
+from cmalight.bench.report.page import render_page
+from cmalight.files import write_atomically
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = ["write_report"]
 
 
 def write_report(
-    folder: str | Path, out: str | Path | None = None, *, problems: Problems = "start", only: Sequence[str] = ()
+    directory: str | Path, *, spec: Any = None, out: str | Path | None = None, recorded: bool = False
 ) -> Path:
-    """The page, the figures and the tables of a results folder; nothing is written before everything is made.
+    """Write the report of a results folder: `index.html`, and `tables/` as CSV.
+
+    The report shows the runs of the spec as it is now, trained by the code as it is now. One line on the page says how
+    many other results the folder has.
 
     Args:
-        folder: of the results, or an archive of one.
-        out: where index.html, figures/ and tables/ go; by default `folder`/report, beside an archive `NAME-report`.
-        problems: what counts as one in profiles, areas and wins: a "start", or a "pair" of data set and network.
-        only: names of data sets, networks or solvers; of each kind that is named, these alone.
+        directory: The results folder, or an archive of one.
+        spec: The spec, by name, path or value; by default the one that the folder was made from.
+        out: Folder of the report; by default `directory`/report, and NAME-report beside an archive.
+        recorded: Show the runs of the last `bench run` in this folder whatever code trained them; the page says so.
 
     Returns:
-        The path of the page.
+        The path of `index.html`.
 
     Raises:
-        ValueError: where the folder has no results.
-        OSError: where the report cannot be written.
+        ValueError: If there is no run to show.
+        OSError: If the report cannot be written.
+
+    Example:
+        >>> from cmalight import bench
+        >>> bench.write_report("results").name
+        'index.html'
     """
-    source = Path(folder)
-    if out is None:
-        out = source.parent / f"{source.name.removesuffix(SUFFIX)}-report" if is_archive(source) else source / "report"
-    out = Path(out)
-    check_folder(out)
-    with as_folder(source) as place:
-        contents = _contents(
-            read_study(place, problems=problems, names=only, name=source.name.removesuffix(SUFFIX)), out
-        )
-    for place in {path.parent for path in contents}:
-        place.mkdir(parents=True, exist_ok=True)
-        remove_abandoned(place)
-    write_all(contents)
-    return out / "index.html"
+    from cmalight.bench.frames import load
+
+    source = Path(directory)
+    found = load(source, spec=spec)
+    results = found.recorded() if recorded else found.current()
+    others = len(found.runs) - len(results.runs)
+    if not len(results.runs):
+        why = f"its {others} results are of other code or of another spec" if others else "run a spec into it first"
+        hint = " (--recorded shows those of the last run)" if others and not recorded else ""
+        raise ValueError(f"{directory} has no results to report: {why}{hint}")
+    name = source.resolve().name.split(".tar")[0]
+    place = (
+        Path(out) if out is not None else source / "report" if source.is_dir() else source.with_name(f"{name}-report")
+    )
+    tables = {"results.csv": results_table(results), "runs.csv": results.runs, "epochs.csv": results.epochs}
+    notes = [*_notes(results.runs, others, recorded=recorded), *results.notes, *found.damaged]
+    html = render_page(results, title=name, notes=notes, tables=[f"tables/{file}" for file in tables])
+    (place / "tables").mkdir(parents=True, exist_ok=True)
+    for file, table in tables.items():
+        write_atomically(place / "tables" / file, table.to_csv(index=False, lineterminator="\n"))
+    write_atomically(place / "index.html", html)
+    return place / "index.html"
 
 
-def _contents(study: Study, out: Path) -> dict[Path, bytes]:
-    contents: dict[Path, bytes] = {out / "index.html": page(page_data(study)).encode()}
-    for table in tables(study):
-        for kind, text in (("csv", to_csv(table)), ("md", to_markdown(table)), ("tex", to_latex(table))):
-            contents[out / "tables" / f"{table.name}.{kind}"] = text.encode()
-    for name, content in figure_files(study):
-        contents[out / "figures" / name] = content
-    return contents
+def _notes(runs: pandas.DataFrame, others: int, *, recorded: bool) -> Iterator[str]:
+    """Which results the page shows, and which it does not."""
+    if recorded:
+        codes = ", ".join(str(code)[:12] for code in runs["code"].unique())
+        yield f"Recorded results, trained by code {codes}; the installed code may differ"
+    if others:
+        are = "result is" if others == 1 else "results are"
+        yield f"Left out: {others} {are} of other code or of another spec"
+    solvers = runs.groupby(["problem", "seed"])["solver"].nunique()
+    partial = int((solvers < runs["solver"].nunique()).sum())
+    if partial:
+        yield f"{partial} of {len(solvers)} starts lack a result of one of the solvers; comparisons leave them out"

@@ -1,159 +1,151 @@
-// The numbers: the same definitions as cmalight.bench.profiles and cmalight.bench.costs, for the solvers that are shown.
+// The numbers behind the figures, for the solvers that are shown. The same definitions as cmalight/bench/analysis.py.
 "use strict";
 const compute = (() => {
-  const TYPES = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, f4: Float32Array };
-  const MISSING = 65535;
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const ARRAYS = { float32: Float32Array, float64: Float64Array };
+  const COST_COLUMN = { seconds: "seconds", work: "work", evaluations: "evaluations", epochs: "epoch" };
 
-  function unpack(packed) {
-    const text = atob(packed.data);
-    const bytes = new Uint8Array(text.length);
-    for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-    const values = new TYPES[packed.type](bytes.buffer);
-    if (!("log" in packed)) return values;
-    const width = (packed.high - packed.low) / (MISSING - 1);
-    return Float64Array.from(values, (step) => {
-      if (step === MISSING) return NaN;
-      const value = packed.low + step * width;
-      return packed.log ? Math.exp(value) : value;
-    });
-  }
+  const points = Object.fromEntries(Object.entries(data.points).map(([name, { dtype, bdata }]) => {
+    const bytes = Uint8Array.from(atob(bdata), (sign) => sign.charCodeAt(0));
+    return [name, new ARRAYS[dtype](bytes.buffer)];
+  }));
 
-  function prepared(data) {
-    const solving = {};
-    for (const [name, values] of Object.entries(data.solving)) solving[name] = unpack(values);
-    const runsOf = data.problems.name.map(() => []);
-    solving.problem.forEach((problem, run) => runsOf[problem].push(run));
-    const pairOf = data.pairs ? unpack(data.problems.family) : null;
-    return { ...solving, runsOf, pairOf, taus: data.taus.length, evaluationInEpochs: data.evaluationInEpochs };
-  }
-
-  function spent(solving, point, measure) {
-    if (measure === "work") return solving.epochs[point] + solving.evaluations[point] * solving.evaluationInEpochs;
-    return solving[measure][point];
-  }
-
-  // The cost of each run of a problem, by solver, as if the solvers that are not shown had never run.
-  function problemCosts(solving, problem, tau, measure, shown) {
-    const runs = solving.runsOf[problem].filter((run) => shown[solving.solver[run]]);
-    const done = runs.filter((run) => solving.done[run]);
-    const costs = new Map(runs.map((run) => [solving.solver[run], Infinity]));
-    if (!done.length) return costs;
-    const lowest = done.reduce((a, b) => (solving.standing[b] < solving.standing[a] ? b : a));
-    const target = solving.targets[lowest * solving.taus + tau];
-    for (const run of done) {
-      for (let point = solving.first[run]; point < solving.first[run + 1]; point++) {
-        if (solving.rank[point] >= target) {
-          costs.set(solving.solver[run], spent(solving, point, measure));
-          break;
-        }
-      }
+  function grouped(items, key) {
+    const groups = new Map();
+    for (const item of items) {
+      if (!groups.has(key(item))) groups.set(key(item), []);
+      groups.get(key(item)).push(item);
     }
-    return costs;
+    return groups;
   }
 
-  // Rows of costs of the problems that every shown solver has a result of; member: which problems count.
-  function costs(solving, { tau, measure, shown, member }) {
-    const columns = [...shown.keys()].filter((solver) => shown[solver]);
-    const problems = [], rows = [];
-    solving.runsOf.forEach((_, problem) => {
-      if (member && !member[problem]) return;
-      const found = problemCosts(solving, problem, tau, measure, shown);
-      if (!columns.length || found.size < columns.length) return;
-      problems.push(problem);
-      rows.push(columns.map((solver) => found.get(solver)));
-    });
-    return { columns, rows: solving.pairOf ? byPair(rows, problems.map((problem) => solving.pairOf[problem])) : rows };
+  function quantile(values, share) {
+    const ordered = Float64Array.from(values).sort();
+    const place = share * (ordered.length - 1), low = ordered[Math.floor(place)], high = ordered[Math.ceil(place)];
+    return low === high ? low : low + (high - low) * (place - Math.floor(place));
+  }
+  const median = (values) => (values.length ? quantile(values, 0.5) : NaN);
+
+  // The measured values of a run: [column of the x axis, value] in order.
+  function measured(run, x, y) {
+    const found = { x: [], y: [] };
+    for (let at = run.begin; at < run.end; at++) {
+      if (!Number.isFinite(points[y][at])) continue;
+      found.x.push(points[x][at]);
+      found.y.push(points[y][at]);
+    }
+    return found;
   }
 
-  // The medians over the starts of each pair of data set and network.
-  function byPair(rows, pairs) {
-    const found = new Map();
-    rows.forEach((row, at) => found.set(pairs[at], [...(found.get(pairs[at]) || []), row]));
-    return [...found.values()].map((starts) => starts[0].map((_, solver) => median(starts.map((row) => row[solver]))));
+  // One row per problem, or per problem and seed: its costs, one for each solver of `shown` (numbers).
+  // Infinite: failed or not reached. Seeds that a solver has no result of are left out.
+  function costs({ shown, tau, measure, loss, per }) {
+    const compared = data.runs.filter((run) => shown.includes(run.solver));
+    const starts = grouped(compared, (run) => `${run.problem}/${run.seed}`);
+    const rows = [];
+    for (const runs of starts.values()) {
+      if (runs.length < shown.length) continue;
+      const nothing = { x: [], y: [] };
+      const traces = runs.map((run) => (run.status === "done" ? measured(run, COST_COLUMN[measure], loss) : nothing));
+      const known = traces.filter((trace) => trace.y.length);
+      const lowest = Math.min(...known.map((trace) => trace.y.reduce((a, b) => Math.min(a, b))));
+      const start = Math.max(...known.map((trace) => trace.y[0]));
+      const target = lowest + tau * (start - lowest);
+      const row = new Array(shown.length);
+      runs.forEach((run, at) => {
+        const first = traces[at].y.findIndex((value) => value <= target);
+        row[shown.indexOf(run.solver)] = first < 0 ? Infinity : traces[at].x[first];
+      });
+      rows.push({ problem: runs[0].problem, seed: runs[0].seed, costs: row });
+    }
+    if (per === "seed") return rows;
+    return [...grouped(rows, (row) => row.problem)].map(([problem, seeds]) => (
+      { problem, costs: shown.map((_, at) => median(seeds.map((row) => row.costs[at]))) }));
   }
 
   function ratios(rows) {
-    return rows.map((row) => {
-      const best = Math.min(...row);
-      return row.map((cost) => {
+    return rows.map(({ costs }) => {
+      const best = Math.min(...costs);
+      return costs.map((cost) => {
         if (cost === Infinity) return Infinity;
-        if (best === 0) return cost === 0 ? 1 : Infinity;
-        return cost / best;
+        return cost === best ? 1 : best > 0 ? cost / best : Infinity;
       });
     });
   }
 
-  // The steps of one curve: at x the share jumps to y, and stays until the next.
-  function steps(values, start) {
-    const sorted = Float64Array.from(values.filter(Number.isFinite)).sort();
+  // The steps of a profile: the share of `values` (one for each problem) that are at most x.
+  function shares(values, start) {
+    const ordered = values.filter((value) => value < Infinity).sort((a, b) => a - b);
     const x = [start], y = [0];
-    sorted.forEach((value, i) => {
-      const share = (i + 1) / values.length;
-      if (value === x[x.length - 1]) y[y.length - 1] = share;
-      else { x.push(value); y.push(share); }
+    ordered.forEach((value, at) => {
+      if (value > x[x.length - 1]) { x.push(value); y.push(0); }
+      y[y.length - 1] = (at + 1) / values.length;
     });
     return { x, y };
   }
 
-  function drawn(counter, problems) {
-    let x = Math.imul(counter, 0x9e3779b9) >>> 0;
-    x = Math.imul(x ^ (x >>> 16), 0x85ebca6b) >>> 0;
-    x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35) >>> 0;
-    x = (x ^ (x >>> 16)) >>> 0;
-    return Math.floor((x * problems) / 4294967296);
-  }
-
-  function quantile(sorted, q) {
-    const place = q * (sorted.length - 1), below = Math.floor(place);
-    const above = Math.min(below + 1, sorted.length - 1);
-    return sorted[below] + (sorted[above] - sorted[below]) * (place - below);
-  }
-
-  function areas(rows, { limit, resamples, level }) {
-    if (!rows.length) return [];
-    const gains = ratios(rows).map((row) => row.map((r) => Math.min(1, Math.max(0, 1 - Math.log(r) / Math.log(limit)))));
-    const problems = rows.length, solvers = rows[0].length;
-    const means = Array.from({ length: solvers }, () => new Float64Array(resamples));
-    for (let resample = 0, counter = 0; resample < resamples; resample++) {
-      for (let i = 0; i < problems; i++, counter++) {
-        const row = gains[drawn(counter, problems)];
-        for (let s = 0; s < solvers; s++) means[s][resample] += row[s];
-      }
+  // A hash of a counter, as in Python: the same resamples.
+  function resample(problems, resamples) {
+    const drawn = new Int32Array(problems * resamples);
+    for (let n = 0; n < drawn.length; n++) {
+      let x = Math.imul(n, 0x9e3779b9) >>> 0;
+      x = Math.imul(x ^ (x >>> 16), 0x85ebca6b) >>> 0;
+      x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35) >>> 0;
+      x = (x ^ (x >>> 16)) >>> 0;
+      drawn[n] = Math.floor((x * problems) / 4294967296);
     }
-    return means.map((sums, s) => {
-      const sorted = sums.map((sum) => sum / problems).sort();
-      const area = gains.reduce((sum, row) => sum + row[s], 0) / problems;
-      return { area, low: quantile(sorted, (1 - level) / 2), high: quantile(sorted, 1 - (1 - level) / 2) };
-    });
+    return drawn;
   }
 
-  function wins(rows, solvers) {
-    return Array.from({ length: solvers }, (_, a) =>
-      Array.from({ length: solvers }, (_, b) => rows.filter((row) => row[a] < row[b]).length));
-  }
-
-  function median(values) {
-    const sorted = values.slice().sort((a, b) => a - b), middle = sorted.length >> 1;
-    if (!sorted.length) return NaN;
-    return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
-  }
-
-  // The median seconds to each of `taus`, by `family/solver`, and how many of how many runs got there.
-  function timesTo(solving, familyOf, taus, shown) {
-    const found = new Map();
-    solving.runsOf.forEach((_, problem) => {
-      taus.forEach((tau, at) => {
-        for (const [solver, cost] of problemCosts(solving, problem, tau, "seconds", shown)) {
-          const key = `${familyOf[problem]}/${solver}`;
-          if (!found.has(key)) found.set(key, taus.map(() => []));
-          found.get(key)[at].push(cost);
-        }
+  // Area under each performance profile with its bootstrap interval.
+  function areas(found, solvers) {
+    const { limit, resamples, level } = data.area, n = found.length, drawn = resample(n, resamples);
+    return Array.from({ length: solvers }, (_, solver) => {
+      const gains = found.map((row) => Math.min(1, Math.max(0, 1 - Math.log(row[solver]) / Math.log(limit))));
+      const means = Array.from({ length: resamples }, (__, k) => {
+        let sum = 0;
+        for (let at = 0; at < n; at++) sum += gains[drawn[k * n + at]];
+        return sum / n;
       });
+      const area = gains.reduce((a, b) => a + b, 0) / n;
+      return { area, low: quantile(means, (1 - level) / 2), high: quantile(means, (1 + level) / 2) };
     });
-    const summed = (costs) => ({ median: median(costs), solved: costs.filter(Number.isFinite).length, runs: costs.length });
-    for (const [key, lists] of found) found.set(key, lists.map(summed));
-    return found;
   }
 
-  return { unpack, prepared, costs, ratios, steps, areas, wins, timesTo, quantile };
+  // Median and quartiles over the seeds: at each x the last value of each run; after its end a failed run is infinite.
+  function curve(runs, x, y) {
+    const traces = runs.map((run) => ({ ...measured(run, x, y), end: run.status === "done" ? null : Infinity }));
+    const grid = [...new Set(traces.flatMap((trace) => trace.x))].sort((a, b) => a - b);
+    const at = traces.map(() => -1), rows = { x: [], low: [], middle: [], high: [] };
+    for (const place of grid) {
+      const values = traces.map((trace, n) => {
+        while (at[n] + 1 < trace.x.length && trace.x[at[n] + 1] <= place) at[n]++;
+        const ended = at[n] === trace.x.length - 1 && place > (trace.x[at[n]] ?? -1);
+        return ended && trace.end !== null ? trace.end : trace.y[at[n]];
+      });
+      if (values.includes(undefined)) continue;
+      rows.x.push(place);
+      rows.low.push(quantile(values, 0.25));
+      rows.middle.push(quantile(values, 0.5));
+      rows.high.push(quantile(values, 0.75));
+    }
+    return rows;
+  }
+
+  function lowest(runs, y) {
+    const values = runs.filter((run) => run.status === "done").flatMap((run) => measured(run, "epoch", y).y);
+    return values.reduce((a, b) => Math.min(a, b), Infinity);
+  }
+
+  function summary(found, names, measure, per) {
+    if (!found.length) return "There is no problem yet that every solver has a result of.";
+    const total = `${found.length} ${per === "seed" ? "start" : "problem"}${found.length > 1 ? "s" : ""}`;
+    const wins = names.map((_, solver) => found.filter((row) => row[solver] === 1).length), most = Math.max(...wins);
+    if (!most) return `No solver reached the target on any of ${total}.`;
+    const ahead = names.filter((_, solver) => wins[solver] === most), one = ahead.length === 1;
+    const joined = one ? ahead[0] : `${ahead.slice(0, -1).join(", ")} and ${ahead[ahead.length - 1]}`;
+    return `${joined} ${data.words[measure][one ? 0 : 1]} on ${most} of ${total}${one ? "" : " each"}.`;
+  }
+
+  return { data, points, costs, ratios, shares, areas, curve, measured, lowest, median, summary, grouped };
 })();

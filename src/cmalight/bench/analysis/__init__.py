@@ -1,1 +1,0 @@
-"""What results say: costs, profiles, curves, tables. Pure functions on frames."""

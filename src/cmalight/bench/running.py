@@ -1,0 +1,206 @@
+"""The driver: runs what a folder has no result of, and writes each result as it comes."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cmalight.bench.isolation import fork_server, isolated, kill_all
+from cmalight.bench.models import Result, Run
+from cmalight.bench.spec import Spec, plan, read_spec
+from cmalight.bench.store import begin, locked, read_results, write_result
+from cmalight.errors import needed
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+_DASK = "dask://"
+_LOG_LINES = 20
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a folder has of a spec after a call.
+
+    Attributes:
+        total: Runs that were asked for.
+        statuses: How many of them have which status.
+        failures: One line for each that failed, with the last line of its traceback.
+    """
+
+    total: int
+    statuses: dict[str, int]
+    failures: tuple[str, ...]
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} {status}" for status, count in sorted(self.statuses.items()))
+        return f"{sum(self.statuses.values())} of {self.total} runs: {counts or 'none'}"
+
+
+def run(
+    spec: Spec | str | Path,
+    out: str | Path,
+    *,
+    executor: str | Executor = "local",
+    workers: int = 1,
+    in_process: bool = False,
+    shard: str | None = None,
+    retry_failed: bool = False,
+    progress: bool = False,
+) -> Summary:
+    """Run what a folder has no result of yet; an interrupted call is continued by the same call.
+
+    In a script, call it under `if __name__ == "__main__":`, because the processes that train import the script.
+
+    Args:
+        spec: What to compare: a spec, the name of a preset, or a TOML file.
+        out: Results folder.
+        executor: "local", "dask://HOST:PORT", or any `concurrent.futures.Executor`.
+        workers: Runs at once on this machine; one at a time gives seconds that compare.
+        in_process: Train in this process, one run after the other, where a debugger can follow.
+        shard: "3/40" for the third of forty parts; the parts go into folders of their own, to be merged.
+        retry_failed: Repeat runs that failed, crashed or timed out.
+        progress: Show progress on stdout.
+
+    Returns:
+        What the folder has then.
+
+    Raises:
+        ValueError: If the spec or an argument cannot be used.
+        FolderInUseError: If another driver works on the folder.
+        KeyboardInterrupt: After Ctrl-C; what is finished is kept.
+    """
+    study = spec if isinstance(spec, Spec) else read_spec(spec)
+    whole = plan(study)
+    runs = _shard(whole, shard)
+    folder = Path(out)
+    begin(folder, study, [one.key for one in whole])
+    with locked(folder):
+        wanted = {one.key for one in runs}
+        known = {result.run.key: result for result in read_results(folder, []) if result.run.key in wanted}
+        left = [one for one in runs if one.key not in known or (retry_failed and known[one.key].is_failure)]
+        with _display(len(left), study.name, enabled=progress) as show:
+            for result in _results(left, executor, workers, in_process=in_process):
+                if result.status != "unavailable":
+                    write_result(folder, result)
+                known[result.run.key] = result
+                show(result)
+    found = [known[one.key] for one in runs if one.key in known]
+    return Summary(
+        len(runs),
+        dict(Counter(result.status for result in found)),
+        tuple(f"{result.run}: {result.status}: {result.error}" for result in found if result.is_failure),
+    )
+
+
+def _results(runs: Sequence[Run], executor: str | Executor, workers: int, *, in_process: bool) -> Iterator[Result]:
+    """The results as they come; leaving early ends what is under way."""
+    if not runs:
+        return
+    if in_process:
+        from cmalight.bench.training import train
+
+        yield from (train(one, warm_up=False) for one in runs)
+        return
+    with ExitStack() as stack:
+        pool = _executor(executor, workers, stack)
+        at_once = workers if executor == "local" else 1
+        futures = {pool.submit(isolated, one, at_once): one for one in runs}
+        try:
+            for future in as_completed(futures):
+                yield _result(future, futures[future])
+        except BaseException:  # Ctrl-C, a full disk: nothing may be left running
+            _stop(pool, list(futures))
+            raise
+
+
+def _executor(executor: str | Executor, workers: int, stack: ExitStack) -> Executor:
+    if isinstance(executor, Executor):
+        return executor
+    if executor == "local":
+        if workers < 1:
+            raise ValueError(f"Invalid workers value: {workers}; expected a number of 1 or more")
+        stack.enter_context(fork_server())
+        return stack.enter_context(ThreadPoolExecutor(workers))
+    if executor.startswith(_DASK):
+        return _dask(f"tcp://{executor.removeprefix(_DASK)}", stack)
+    raise ValueError(f"Unknown executor {executor!r}; expected local or dask://HOST:PORT")
+
+
+def _dask(address: str, stack: ExitStack) -> Executor:
+    with needed("dask:// needs distributed, which is not installed", "dask"):
+        from distributed import Client
+    try:
+        client: Any = stack.enter_context(Client(address, timeout=10))  # type: ignore[no-untyped-call]
+    except OSError as error:
+        raise ValueError(f"no Dask scheduler answers at {address}; start one with `dask scheduler`") from error
+    pool: Executor = stack.enter_context(client.get_executor(pure=False))
+    return pool
+
+
+def _result(future: Future[Result], one: Run) -> Result:
+    """The result of a run; one whose worker was lost again and again crashed."""
+    error = future.exception()
+    if error is None:
+        return future.result()
+    if isinstance(error, KeyboardInterrupt):
+        raise error
+    return Result(run=one, status="crashed", error=f"its worker was lost: {error}", finished=time.time())
+
+
+def _stop(pool: Executor, futures: Sequence[Future[Result]]) -> None:
+    pool.shutdown(wait=False, cancel_futures=True)
+    while isinstance(pool, ThreadPoolExecutor) and any(future.running() for future in futures):
+        kill_all()
+        time.sleep(0.05)
+
+
+def _shard(runs: list[Run], shard: str | None) -> list[Run]:
+    if shard is None:
+        return runs
+    match = re.fullmatch(r"(\d+)/(\d+)", shard)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise ValueError(f"Invalid shard: {shard!r}; expected a part of all, such as 3/40")
+    return runs[int(match[1]) - 1 :: int(match[2])]
+
+
+@contextmanager
+def _display(total: int, name: str, *, enabled: bool) -> Iterator[Any]:
+    """A bar on a terminal, and one line per finished run."""
+    if not enabled or not total:
+        yield lambda _: None
+        return
+    with needed("Progress needs rich, which is not installed", "bench"):
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar: Progress
+    with Progress(*columns, transient=True) as bar:
+        task = bar.add_task(name, total=total)
+
+        def show(result: Result) -> None:
+            for line in (_line(result), *_said(result)):
+                bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            bar.advance(task)
+
+        yield show
+
+
+def _line(result: Result) -> str:
+    losses = result.points.train_loss
+    loss = f", training loss {losses[-1]:.4g}" if result.status == "done" and losses[-1] is not None else ""
+    if result.is_failure:
+        return f"{result.run}: {result.status}: {result.error}"
+    return f"{result.run}: {result.status}{loss}, {result.points.seconds[-1]:.1f} s"
+
+
+def _said(result: Result) -> list[str]:
+    """What the run printed, or its traceback where it failed."""
+    lines = [*result.log.splitlines(), *((result.traceback or "").splitlines() if result.is_failure else ())]
+    return [f"  | {line}" for line in lines[-_LOG_LINES:]]

@@ -1,1 +1,0 @@
-"""A results folder: its files, its lock, its frames."""

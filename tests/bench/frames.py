@@ -1,0 +1,68 @@
+"""Results made up as frames, with few enough numbers to check what is said of them by hand."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas
+
+SAMPLES = 100
+INF, NAN = float("inf"), float("nan")
+CONDITIONS = {
+    **dict.fromkeys(("budget_seconds", "budget_batches"), NAN),
+    **dict.fromkeys(("threads", "workers", "cores"), 1),
+    **dict.fromkeys(("version_cmalight", "version_torch", "version_numpy", "version_python"), "1.0"),
+    "budget_epochs": 9.0,
+    "batch_size": 128,
+    "order": "reshuffle",
+    "clock": "wall",
+    "engine_used": "eager",
+    "host": "here",
+    "cpu": "a processor",
+    "code": "0123456789abcdef",
+}
+
+
+def run(solver, losses, *, problem="data 1x5", seed=0, status="done", validation=None, accuracy=None, **more):
+    """One run: `losses` at the start and after each epoch; by default an epoch takes a second and no evaluation.
+
+    `evaluations` are in passes over the data.
+    """
+    count = len(losses)
+    columns = {
+        "epoch": list(range(count)),
+        "seconds": more.pop("seconds", [float(n) for n in range(count)]),
+        "work": more.pop("work", [float(n) for n in range(count)]),
+        "train_loss": losses,
+        "validation_loss": validation or [NAN] * count,
+        "accuracy": accuracy or [NAN] * count,
+        "lr": more.pop("lr", [0.1] * count),
+        "outcome": ["start", *["uncontrolled"] * (count - 1)],
+        "evaluated_rows": [SAMPLES * looks for looks in more.pop("evaluations", [0.0] * count)],
+    }
+    row = {
+        "key": f"{problem}/{seed}/{solver}",
+        "problem": problem,
+        "solver": solver,
+        "seed": seed,
+        "status": status,
+        "error": None if status == "done" else more.pop("error", f"it {status}"),
+        "epochs": count - 1,
+        "seconds": columns["seconds"][-1],
+        "evaluated_rows": columns["evaluated_rows"][-1],
+        "n_samples": SAMPLES,
+        "final_loss": losses[-1],
+        "best_loss": np.fmin.reduce(losses),
+        "final_validation_loss": columns["validation_loss"][-1],
+        "final_accuracy": columns["accuracy"][-1],
+        "accepted": NAN,
+        **CONDITIONS,
+        **more,
+    }
+    return row, pandas.DataFrame(columns).assign(key=row["key"])
+
+
+def results(*made, notes=()):
+    """What `cmalight.bench.load` gives, of these runs."""
+    runs = pandas.DataFrame([row for row, _ in made])
+    epochs = pandas.concat([points for _, points in made], ignore_index=True)
+    return SimpleNamespace(runs=runs, epochs=epochs, notes=list(notes))

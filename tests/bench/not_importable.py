@@ -1,3 +1,0 @@
-"""A user's module that fails when it is imported."""
-
-raise ZeroDivisionError("on import")

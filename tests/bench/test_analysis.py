@@ -1,0 +1,234 @@
+"""Costs, profiles, medians and the sentence, with numbers that were worked out by hand."""
+
+import numpy as np
+import pandas
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cmalight.bench.analysis import (
+    MEASURES,
+    data_profile,
+    performance_profile,
+    profile_area,
+    ratios,
+    resampled,
+    results_table,
+    solution_costs,
+    status_text,
+    summary,
+)
+from tests.bench.frames import INF, NAN, results, run
+
+
+def frame(rows, names="ab"):
+    return pandas.DataFrame(np.array(rows, dtype=float).reshape(len(rows), len(names)), columns=list(names))
+
+
+def costs(found, tau, **options):
+    return {name: list(column) for name, column in solution_costs(found, tau, **options).items()}
+
+
+def test_a_problem_is_solved_at_the_first_point_that_is_low_enough():
+    # The lowest loss is 0: at tau 0.5 the target is 0.5, at 0.1 it is 0.1.
+    found = results(run("a", [1, 0.5, 0.2, 0.1]), run("b", [1, 0.9, 0.05, 0]))
+    assert costs(found, 0.5) == {"a": [1], "b": [2]}
+    assert costs(found, 0.1) == {"a": [3], "b": [2]}
+    assert costs(found, 0) == {"a": [INF], "b": [3]}
+
+
+def test_hiding_a_solver_moves_the_target():
+    found = results(run("a", [1, 0.5, 0.4]), run("b", [1, 0, 0]))
+    assert costs(found, 0.1) == {"a": [INF], "b": [1]}
+    assert costs(found, 0.1, solvers=["a"]) == {"a": [2]}  # 0.4 + 0.1 (1 - 0.4) = 0.46
+
+
+def test_each_measure_is_what_was_spent_by_then():
+    spent = {"seconds": [0, 0.5, 1.5], "evaluations": [0, 2, 7], "work": [0, 1.7, 4.4]}
+    found = results(run("a", [1, 0.5, 0], **spent))
+    assert [costs(found, 0.1, measure=measure)["a"] for measure in MEASURES] == [[1.5], [4.4], [7], [2]]
+
+
+def test_looks_at_a_sample_count_with_their_share_of_the_rows():
+    found = results(run("a", [1, 0.5, 0], evaluations=[0, 0.25, 0.5]), run("b", [1, 0, 0], evaluations=[0, 0, 0]))
+    found.runs["n_samples"] = 400
+    found.epochs["evaluated_rows"] = [0, 100, 200, 0, 0, 0]
+    found.runs["evaluated_rows"] = [200, 0]
+    assert costs(found, 0.1, measure="evaluations") == {"a": [0.5], "b": [0]}
+    assert results_table(found, taus=[])["evaluations"].tolist() == [0.5, 0]
+
+
+def test_a_target_on_the_validation_loss():
+    found = results(run("a", [1, 0.5, 0], validation=[2, 1, 1.5]), run("b", [1, 0.9, 0.8], validation=[2, 1.8, 1.1]))
+    assert costs(found, 0.2, loss="validation_loss") == {"a": [1], "b": [2]}  # 1 + 0.2 (2 - 1) = 1.2
+
+
+@pytest.mark.parametrize("status", ["diverged", "failed", "crashed", "timed_out"])
+def test_a_failed_run_costs_infinity_and_sets_no_target(status):
+    found = results(run("a", [1, 0, 0], status=status), run("b", [1, 0.9, 0.5]))
+    assert costs(found, 0.1) == {"a": [INF], "b": [2]}
+    assert costs(results(run("a", [1, 0], status=status)), 0.1) == {"a": [INF]}
+
+
+def test_points_that_are_not_finite_are_passed_over():
+    found = results(run("a", [1, NAN, INF, 0]), run("b", [1, 0.5, NAN, 0.3]))
+    assert costs(found, 0.6) == {"a": [3], "b": [1]}
+
+
+def test_a_problem_costs_the_median_over_its_seeds_with_failures_infinite():
+    runs = [run("a", [1, 0], seed=0), run("a", [1, 1, 0], seed=1), run("a", [1, 0], seed=2, status="failed")]
+    assert costs(results(*runs), 0.1) == {"a": [2]}
+    assert costs(results(*runs), 0.1, per="seed") == {"a": [1, 2, INF]}
+    assert costs(results(runs[0], runs[2]), 0.1) == {"a": [INF]}
+
+
+def test_seeds_without_a_result_of_every_solver_are_left_out():
+    found = results(run("a", [1, 0]), run("b", [1, 1, 0]), run("a", [1, 1, 0], seed=1))
+    assert costs(found, 0.1) == {"a": [1], "b": [2]}
+    table = solution_costs(found, 0.1, per="seed", complete=False)
+    assert table["a"].tolist() == [1, 2]
+    assert table["b"].isna().tolist() == [False, True]
+    assert solution_costs(results(run("a", [1, 0]), run("b", [1, 0], seed=1)), 0.1).empty
+
+
+def test_problems_and_solvers_keep_the_order_of_the_runs():
+    made = [run(solver, [1, 0], problem=problem) for problem in ("z", "a") for solver in ("y", "b")]
+    table = solution_costs(results(*made), 0.1)
+    assert (list(table.index), list(table.columns)) == (["z", "a"], ["y", "b"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"tau": 2}, "Invalid tau value: 2"),
+        ({"tau": NAN}, "Invalid tau value: nan"),
+        ({"tau": 0.1, "measure": "hours"}, "expected one of seconds, work, evaluations, epochs"),
+        ({"tau": 0.1, "loss": "test"}, "Invalid loss value"),
+        ({"tau": 0.1, "per": "pair"}, "expected one of problem, seed"),
+        ({"tau": 0.1, "solvers": ["b"]}, "no run of solver 'b'; the results have a"),
+    ],
+)
+def test_wrong_arguments_are_named(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        solution_costs(results(run("a", [1, 0])), **wrong)
+
+
+def test_the_same_run_twice_is_refused():
+    with pytest.raises(ValueError, match="a on data 1x5, seed 0: results of different code"):
+        solution_costs(results(run("a", [1, 0]), run("a", [1, 0.5])), 0.1)
+
+
+def test_a_performance_profile_counted_by_hand():
+    profile = performance_profile(frame([[1, 2], [1, 4], [3, 1], [INF, INF]]))
+    assert list(profile.index) == [1, 2, 3, 4]
+    assert profile["a"].tolist() == [0.5, 0.5, 0.75, 0.75]
+    assert profile["b"].tolist() == [0.25, 0.5, 0.5, 0.75]
+
+
+def test_a_data_profile_counted_by_hand():
+    profile = data_profile(frame([[1, 2], [1, 4], [3, 1], [INF, INF]]))
+    assert list(profile.index) == [0, 1, 2, 3, 4]
+    assert profile["a"].tolist() == [0, 0.5, 0.5, 0.75, 0.75]
+
+
+def test_ratios_of_ties_failures_and_costs_of_zero():
+    found = ratios(frame([[2, 2], [0, 3], [0, 0], [INF, 5], [INF, INF], [1e-300, 1e300]]))
+    assert found.to_numpy().tolist() == [[1, 1], [1, INF], [1, 1], [INF, 1], [INF, INF], [1, INF]]
+
+
+@pytest.mark.parametrize("wrong", [NAN, -1])
+def test_what_is_no_cost_is_refused_and_named(wrong):
+    for profile in (performance_profile, data_profile, profile_area):
+        with pytest.raises(ValueError, match="the cost of 'b' on 1 is"):
+            profile(frame([[1, 2], [1, wrong]]))
+
+
+def test_areas_by_hand():
+    areas = profile_area(frame([[1, 10], [1, 1000], [1, INF]]))  # ratio 10 of 100: half of the logarithmic axis
+    assert areas["area"].tolist() == pytest.approx([1, 0.5 / 3])
+    assert areas.loc["a"].tolist() == [1, 1, 1]
+    assert 0 == areas.loc["b", "low"] < areas.loc["b", "area"] < areas.loc["b", "high"] <= 0.5
+    with pytest.raises(ValueError, match="Invalid limit value: 1"):
+        profile_area(frame([[1, 2]]), limit=1)
+
+
+def test_no_problems_have_no_area_and_no_share():
+    assert profile_area(frame([])).isna().all(axis=None)
+    assert performance_profile(frame([])).to_numpy().tolist() == [[0, 0]]
+
+
+def test_the_bootstrap_draws_every_problem_alike_and_the_same_on_every_call():
+    drawn = resampled(10, 500)
+    assert drawn.shape == (500, 10)
+    assert (drawn == resampled(10, 500)).all()
+    assert np.bincount(drawn.ravel(), minlength=10) == pytest.approx(np.full(10, 500), rel=0.15)
+
+
+positive = st.one_of(st.sampled_from([0.0, 1.0, 2.0, INF]), st.floats(0.01, 100))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(positive, positive, positive), min_size=1, max_size=8), st.floats(1, 200))
+def test_profiles_equal_a_count(rows, place):
+    table = frame(rows, "abc")
+    for profile, values in ((performance_profile(table), ratios(table)), (data_profile(table), table)):
+        before = profile.index[profile.index <= place]
+        expected = (values <= place).sum() / len(rows)
+        assert profile.loc[before[-1]].tolist() == pytest.approx(expected.tolist())
+
+
+@pytest.mark.parametrize(
+    ("rows", "measure", "sentence"),
+    [
+        ([[1, 2], [1, 4], [3, 1]], "seconds", "a was quickest on 2 of 3 problems."),
+        ([[1, 2], [3, 1]], "work", "a and b needed the least work on 1 of 2 problems each."),
+        ([[INF, 2]], "evaluations", "b needed the fewest evaluations on 1 of 1 problem."),
+        ([[INF, INF], [INF, INF]], "epochs", "No solver reached the target on any of 2 problems."),
+        ([], "seconds", "There is no problem yet that every solver has a result of."),
+    ],
+)
+def test_the_sentence(rows, measure, sentence):
+    assert summary(frame(rows), measure=measure) == sentence
+
+
+def test_the_sentence_over_single_seeds_counts_starts():
+    found = results(run("a", [1, 0]), run("a", [1, 0], seed=1), run("b", [1, 1, 0]), run("b", [1, 1, 0], seed=1))
+    assert summary(solution_costs(found, 0.1, per="seed")) == "a was quickest on 2 of 2 starts."
+    assert summary(solution_costs(found, 0.1)) == "a was quickest on 1 of 1 problem."
+
+
+def test_the_table_never_skips_a_failed_seed():
+    lucky = [run("lucky", [1, 0.01], seed=0), *(run("lucky", [1, 0.5], seed=n, status="diverged") for n in (1, 2))]
+    steady = [run("steady", [1, 0.2], seed=n) for n in range(3)]
+    table = results_table(results(*lucky, *steady), taus=[0.5]).set_index("solver")
+    assert table.loc["lucky", ["ended", "final_loss", "seconds_to_0.5", "reached_0.5"]].tolist() == [
+        *("2 diverged, 1 done", INF, INF, 1)
+    ]
+    assert table.loc["steady", ["ended", "final_loss", "seconds_to_0.5", "reached_0.5"]].tolist() == [
+        *("3 done", 0.2, 1, 3)
+    ]
+
+
+def test_the_table_has_the_figures_that_were_measured():
+    with_classes = run("a", [1, 0.5], problem="p", accuracy=[0.1, 0.9], accepted=0.75, evaluations=[1, 4])
+    without = run("a", [1, 0.5], problem="q", status="failed")
+    table = results_table(results(with_classes, without), taus=[])
+    assert list(table) == [
+        "problem",
+        "solver",
+        "ended",
+        "final_loss",
+        "best_loss",
+        "final_accuracy",
+        "evaluations",
+        "accepted",
+    ]
+    assert table["final_accuracy"].tolist()[0] == 0.9
+    assert np.isnan(table["final_accuracy"].tolist()[1])
+    assert table["accepted"].tolist()[0] == 0.75
+    failed = results(with_classes, run("b", [1], problem="p", status="crashed", accuracy=[0.1]))
+    assert results_table(failed, taus=[])["final_accuracy"].tolist() == [0.9, -INF]
+
+
+def test_how_runs_ended():
+    assert status_text(["done", "timed_out", "done"]) == "2 done, 1 timed out"

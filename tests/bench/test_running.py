@@ -1,0 +1,167 @@
+"""The driver: a run that misbehaves costs its own result only, and what is finished is never run again."""
+
+import multiprocessing
+import os
+import signal
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+
+import pytest
+
+from cmalight import bench
+from cmalight.bench import isolation, plan, running
+from tests.bench.common import descendants, own, spec, wait_for
+
+
+@pytest.fixture(scope="module")
+def misbehaved(tmp_path_factory):
+    """One call with a solver of each kind, in one process each."""
+    folder = tmp_path_factory.mktemp("misbehaved")
+    names = ("Raises", "Aborts", "Hangs", "Prints", "Good")
+    summary = bench.run(spec(solvers=[own(name) for name in names], wall_limit=40), folder, workers=2)
+    return folder, summary, bench.load(folder).runs.set_index("solver")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("solver", "status", "error"),
+    [
+        ("Raises", "failed", "KeyError: 'momentum'"),
+        ("Aborts", "crashed", "the process died: Fatal Python error: Aborted"),
+        ("Hangs", "timed_out", "did not end within 40 s"),
+        ("Prints", "done", None),
+        ("Good", "done", None),
+    ],
+)
+def test_a_run_that_misbehaves_costs_its_own_result_only(misbehaved, solver, status, error):
+    row = misbehaved[2].loc[solver]
+    assert row.status == status
+    assert (error in row.error) if error else row.error is None
+
+
+@pytest.mark.slow
+def test_the_summary_has_the_last_line_of_each_traceback(misbehaved):
+    summary = misbehaved[1]
+    assert summary.statuses == {"failed": 1, "crashed": 1, "timed_out": 1, "done": 2}
+    assert "diabetes 1x5, seed 0, Raises: failed: KeyError: 'momentum'" in summary.failures
+    assert str(summary) == "5 of 5 runs: 1 crashed, 2 done, 1 failed, 1 timed_out"
+
+
+@pytest.mark.slow
+def test_what_a_solver_prints_is_kept_once(misbehaved):
+    assert misbehaved[2].loc["Prints"].log.splitlines() == ["a word from the solver"] * 6  # the steps, not the warm-up
+
+
+@pytest.mark.slow
+def test_no_process_is_left_behind(misbehaved):
+    assert [pid for pid in descendants(os.getpid()) if "forkserver" in _command(pid)] == []
+
+
+@pytest.mark.slow
+def test_a_finished_folder_starts_no_process_and_failures_are_repeated_on_demand(misbehaved, monkeypatch):
+    folder, summary, _ = misbehaved
+    started = []
+    monkeypatch.setattr(running, "isolated", lambda run, _: started.append(run) or isolation.isolated(run))
+    study = spec(solvers=[own(name) for name in ("Raises", "Aborts", "Hangs", "Prints", "Good")], wall_limit=40)
+    again = bench.run(study, folder)
+    assert (again.statuses, started) == (summary.statuses, [])
+    only = spec(solvers=[own("Raises"), own("Good")])
+    assert bench.run(only, folder, retry_failed=True).statuses == {"failed": 1, "done": 1}
+    assert [run.solver_label for run in started] == ["Raises"]
+
+
+def _command(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_a_crash(tmp_path):
+    at = tmp_path / "at"
+    study = spec(solvers=[{"solver": own("Waits"), "options": {"at": str(at)}}])
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(bench.run, study, tmp_path / "out")
+        os.kill(int(wait_for(lambda: at.exists() and at.read_text())), signal.SIGKILL)
+        summary = future.result()
+    assert summary.statuses == {"crashed": 1}
+    assert "killed by the system or by hand" in summary.failures[0]
+
+
+def test_in_process_trains_here(tmp_path, capsys):
+    summary = bench.run(spec(solvers=[own("Prints"), own("Raises")]), tmp_path, in_process=True, progress=True)
+    assert summary.statuses == {"done": 1, "failed": 1}
+    said = capsys.readouterr().out
+    assert said.count("a word from the solver") == 6
+    assert "diabetes 1x5, seed 0, Raises: failed: KeyError: 'momentum'" in said
+    assert "Traceback" in said
+
+
+def test_shards_are_parts_that_merge_into_the_whole(tmp_path):
+    study = spec(seeds=5)
+    for number in (1, 2):
+        bench.run(study, tmp_path / str(number), in_process=True, shard=f"{number}/2")
+    assert [bench.status(tmp_path / str(number)) for number in (1, 2)] == [
+        {"done": 3, "left": 2},
+        {"done": 2, "left": 3},
+    ]
+    assert bench.merge([tmp_path / "1", tmp_path / "2"], tmp_path / "all") == 5
+    assert bench.status(tmp_path / "all") == {"done": 5, "left": 0}
+
+
+@pytest.mark.parametrize("shard", ["0/2", "3/2", "a/b", "2"])
+def test_a_wrong_shard_is_refused(tmp_path, shard):
+    with pytest.raises(ValueError, match="Invalid shard"):
+        bench.run(spec(), tmp_path, shard=shard)
+
+
+def test_an_unknown_executor_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="Unknown executor 'slurm'; expected local or dask"):
+        bench.run(spec(), tmp_path, executor="slurm")
+
+
+@pytest.mark.slow
+def test_any_executor_will_do_and_the_results_are_the_same(tmp_path):
+    study = spec(solvers=["cmalight", "adam"])
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        bench.run(study, tmp_path / "pool", executor=pool)
+    bench.run(study, tmp_path / "here", in_process=True)
+    losses = [bench.load(tmp_path / name).epochs["train_loss"].tolist() for name in ("pool", "here")]
+    assert losses[0] == losses[1]
+
+
+class Losing(Executor):
+    """Loses its workers."""
+
+    def submit(self, *_, **__):
+        future = Future()
+        future.set_exception(RuntimeError("KilledWorker"))
+        return future
+
+
+def test_a_run_whose_workers_were_lost_crashed(tmp_path):
+    summary = bench.run(spec(), tmp_path, executor=Losing())
+    assert summary.statuses == {"crashed": 1}
+    assert "its worker was lost: KilledWorker" in summary.failures[0]
+
+
+def test_other_code_than_planned_is_not_run_and_not_recorded(tmp_path, monkeypatch):
+    run = plan(spec())[0].model_copy(update={"code": "another commit"})
+    monkeypatch.setattr(running, "plan", lambda _: [run])
+    summary = bench.run(spec(), tmp_path)
+    assert summary.statuses == {"unavailable": 1}
+    assert "not the code that the runs were planned with" in summary.failures[0]
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_an_interrupted_training_is_no_result(tmp_path, monkeypatch):
+    class Interrupted(Executor):
+        def submit(self, *_, **__):
+            future = Future()
+            future.set_exception(KeyboardInterrupt())
+            return future
+
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(spec(), tmp_path, executor=Interrupted())
+    assert bench.status(tmp_path) == {"left": 1}

@@ -1,0 +1,217 @@
+"""Results folders: one file per run, whole or not at all; frames; merging; and never the results of other code."""
+
+import json
+import math
+
+import pytest
+
+from cmalight import bench
+from cmalight.bench import plan
+from cmalight.bench.models import Machine, Points, Result
+from cmalight.bench.store import FolderInUseError, begin, locked, write_result
+from tests.bench.common import spec
+
+
+def result_of(run, losses=(1.0, 0.5, 0.25), **changes):
+    """A result that nothing was trained for."""
+    count = len(losses)
+    points = Points(
+        epoch=list(range(count)),
+        seconds=[float(number) for number in range(count)],
+        work=[1.5 * number for number in range(count)],
+        train_loss=list(losses),
+        validation_loss=[None] * count,
+        accuracy=[None] * count,
+        batch_loss=[None] * count,
+        lr=[0.1] * count,
+        outcome=["start", *["uncontrolled"] * (count - 1)],
+        evaluations=[0] * count,
+        evaluated_rows=[0] * count,
+    )
+    machine = Machine(host="here", cores=2, load=0.1, versions={"torch": "2"})
+    return Result(**{"run": run, "status": "done", "points": points, "machine": machine, "workers": 1, **changes})
+
+
+def folder_of(path, study, results=None):
+    runs = plan(study)
+    begin(path, study, [run.key for run in runs])
+    for result in results if results is not None else map(result_of, runs):
+        write_result(path, result)
+    return path
+
+
+def test_a_result_survives_its_file(tmp_path):
+    run = plan(spec())[0]
+    result = result_of(run, losses=(1.0, math.inf, 0.25), status="diverged", log="äöü\n")
+    folder_of(tmp_path, spec(), [result])
+    text = (tmp_path / "runs" / f"{run.key}.json").read_text()
+    assert json.loads(text)["points"]["train_loss"] == [1.0, None, 0.25]
+    assert Result.model_validate_json(text).model_dump_json() == text
+
+
+def test_frames_have_a_row_per_run_in_the_specs_order_and_a_row_per_point(tmp_path):
+    study = spec(solvers=["sgd", "adam"], seeds=2)
+    results = bench.load(folder_of(tmp_path, study))
+    assert results.runs[["solver", "seed"]].values.tolist() == [["sgd", 0], ["adam", 0], ["sgd", 1], ["adam", 1]]
+    row = results.runs.iloc[0]
+    assert (row.problem, row.status, row.epochs, row.work) == ("diabetes 1x5", "done", 2, 3.0)
+    assert (row.initial_loss, row.final_loss, row.best_loss, row.budget_epochs) == (1.0, 0.25, 0.25, 2.0)
+    assert math.isnan(row.final_accuracy)
+    assert results.runs["current"].all()
+    assert results.epochs.groupby("key").size().tolist() == [3, 3, 3, 3]
+    assert str(results.epochs["train_loss"].dtype) == "float64"
+
+
+def test_a_run_that_failed_has_no_final_loss(tmp_path):
+    run = plan(spec())[0]
+    folder_of(tmp_path, spec(), [result_of(run, status="failed", error="KeyError: 'momentum'")])
+    row = bench.load(tmp_path).runs.iloc[0]
+    assert (row.status, row.error) == ("failed", "KeyError: 'momentum'")
+    assert math.isnan(row.final_loss)
+    assert math.isnan(row.best_loss)
+
+
+def test_an_empty_folder_gives_empty_frames_and_no_folder_is_refused(tmp_path):
+    results = bench.load(folder_of(tmp_path / "a", spec(), []))
+    assert (len(results.runs), len(results.epochs)) == (0, 0)
+    assert len(results.current().runs) == 0
+    with pytest.raises(ValueError, match="is not a results folder"):
+        bench.load(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"{}", b"\xff\xfe"])
+def test_a_damaged_file_is_named_and_left_out(tmp_path, caplog, content):
+    study = spec(solvers=["adam", "sgd"])
+    folder_of(tmp_path, study)
+    path = tmp_path / "runs" / f"{plan(study)[0].key}.json"
+    path.write_bytes(content)
+    results = bench.load(tmp_path)
+    assert results.runs["solver"].tolist() == ["sgd"]
+    assert path.name in caplog.text
+    assert len(results.damaged) == 1
+
+
+def test_a_file_under_the_name_of_another_run_is_damaged(tmp_path):
+    folder_of(tmp_path, spec())
+    (path,) = (tmp_path / "runs").glob("*.json")
+    path.rename(path.with_name("0" * 32 + ".json"))
+    assert "another run than its name says" in bench.load(tmp_path).damaged[0]
+
+
+def test_a_damaged_spec_file_costs_no_result(tmp_path):
+    folder_of(tmp_path, spec())
+    (tmp_path / "specs" / "study.json").write_text("{")
+    results = bench.load(tmp_path)
+    assert (len(results.runs), len(results.damaged)) == (1, 1)
+
+
+def test_results_of_reverted_code_are_current_again(tmp_path):
+    """Edit a solver, run, revert: the report shows the runs of the code as it is."""
+    mine = tmp_path / "mine.py"
+
+    def run_with(lr):
+        mine.write_text(f"import torch\ndef make(params):\n    return torch.optim.SGD(params, lr={lr})\n")
+        study = spec(solvers=[f"{mine}:make"])
+        folder_of(tmp_path / "out", study, [result_of(run, (1.0, lr)) for run in plan(study)])
+
+    run_with(0.1)
+    run_with(0.2)
+    assert len(bench.load(tmp_path / "out").runs) == 2
+    assert bench.load(tmp_path / "out").current().runs["final_loss"].tolist() == [0.2]
+    mine.write_text(mine.read_text().replace("0.2", "0.1"))
+    results = bench.load(tmp_path / "out").current()
+    assert results.runs["final_loss"].tolist() == [0.1]
+    assert results.epochs["train_loss"].tolist() == [1.0, 0.1]
+
+
+def test_results_of_another_state_of_the_package_are_never_current(tmp_path, monkeypatch):
+    folder_of(tmp_path, spec())
+    monkeypatch.setattr("cmalight.bench.code.package_digest", lambda: "another commit")
+    results = bench.load(tmp_path)
+    assert len(results.current().runs) == 0
+    assert len(results.recorded().runs) == 1
+
+
+def test_own_files_that_are_gone_leave_nothing_current(tmp_path, caplog):
+    data = tmp_path / "mine.csv"
+    data.write_text("x,y\n1,2\n3,4\n5,6\n7,8\n")
+    study = spec(datasets=[f"{data}:target=y"])
+    folder_of(tmp_path / "out", study)
+    data.unlink()
+    results = bench.load(tmp_path / "out")
+    assert (len(results.runs), len(results.current().runs)) == (1, 0)
+    assert "needs files that are not here" in caplog.text
+
+
+def test_labels_are_those_of_the_spec_as_it_is_now(tmp_path):
+    folder_of(tmp_path, spec())
+    renamed = spec(solvers=[{"solver": "adam", "name": "Adam, plain"}])
+    assert bench.load(tmp_path, renamed).current().runs["solver"].tolist() == ["Adam, plain"]
+
+
+def test_one_problem_with_two_budgets_is_two_problems(tmp_path):
+    folder_of(tmp_path, spec(name="short"))
+    folder_of(tmp_path, spec(name="long", epochs=3))
+    labels = bench.load(tmp_path).runs["problem"]
+    assert sorted(labels) == ["diabetes 1x5 budget_epochs=2", "diabetes 1x5 budget_epochs=3"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        ({"workers": 2}, "shared their machine"),
+        ({"machine": Machine(host="there", cores=2, load=5.0, versions={"torch": "2"})}, "more work than cores"),
+        ({"machine": Machine(host="there", cores=2, load=0.1, versions={"torch": "3"})}, "different machines"),
+        ({"status": "crashed"}, "1 of 2 runs have no final loss"),
+    ],
+)
+def test_notes_say_what_belongs_beside_a_comparison(tmp_path, changes, note):
+    study = spec(solvers=["adam", "sgd"])
+    first, second = plan(study)
+    folder_of(tmp_path, study, [result_of(first), result_of(second, **changes)])
+    assert note in " ".join(bench.load(tmp_path).notes)
+
+
+def test_results_that_compare_need_no_note(tmp_path):
+    assert bench.load(folder_of(tmp_path, spec(solvers=["adam", "sgd"]))).notes == []
+
+
+def test_status_counts_the_runs_of_the_last_calls(tmp_path):
+    study = spec(solvers=["adam", "sgd", "ig"])
+    first, second, _ = plan(study)
+    folder_of(tmp_path, study, [result_of(first), result_of(second, status="failed")])
+    assert bench.status(tmp_path) == {"done": 1, "failed": 1, "left": 1}
+    begin(tmp_path, spec(), [first.key])
+    assert bench.status(tmp_path) == {"done": 1, "left": 0, "others": 1}
+
+
+@pytest.mark.parametrize("out", ["joined", "joined.tar.xz"])
+def test_merging_joins_folders_and_keeps_a_finished_result(tmp_path, out):
+    study = spec(solvers=["adam", "sgd"])
+    first, second = plan(study)
+    folder_of(tmp_path / "a", study, [result_of(first, status="crashed")])
+    folder_of(tmp_path / "b", study, [result_of(first), result_of(second)])
+    assert bench.merge([tmp_path / "a", tmp_path / "b"], tmp_path / out) == 2
+    results = bench.load(tmp_path / out).current()
+    assert results.runs["status"].tolist() == ["done", "done"]
+    assert bench.merge([tmp_path / out], tmp_path / "again") == 2
+
+
+def test_merging_leaves_damaged_files_out(tmp_path, caplog):
+    folder_of(tmp_path / "a", spec())
+    (tmp_path / "a" / "runs" / "x.json").write_text("{")
+    assert bench.merge([tmp_path / "a"], tmp_path / "out") == 1
+    assert "x.json is damaged" in caplog.text
+
+
+def test_a_folder_has_one_driver(tmp_path):
+    folder_of(tmp_path, spec(), [])
+    with locked(tmp_path), pytest.raises(FolderInUseError, match="in use by another driver"):
+        bench.run(spec(), tmp_path)
+
+
+def test_what_a_killed_driver_was_writing_goes(tmp_path):
+    folder_of(tmp_path, spec(), [])
+    (tmp_path / "runs" / ".half.json.0a1b.tmp").write_text("{")
+    with locked(tmp_path):
+        assert list((tmp_path / "runs").iterdir()) == []
