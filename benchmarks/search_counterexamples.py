@@ -21,8 +21,8 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from cmalight.rules.paper import Constants, PaperRule
 from cmalight.rules.epochs import Decision, InnerCycle, Known
+from cmalight.rules.paper import Constants, PaperRule
 
 Vector = list[float]
 Curve = Callable[[float], tuple[float, float]]  # ψ and ψ'

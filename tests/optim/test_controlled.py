@@ -1,563 +1,654 @@
-"""Controlled around every kind of inner optimizer: what is undone, saved, copied, loaded, added and refused."""
+"""`Controlled` in a plain loop: whose lr it is, what is undone, what is said."""
 
 import copy
 import math
 import pickle
-from dataclasses import asdict, dataclass, make_dataclass, replace
+import sys
+import warnings
 
-import prodigyopt
 import pytest
-import schedulefree
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from cmalight import CMALight, Controlled, Objective, Outcome, fit
-from cmalight.optim.control.state import UNKNOWN, ControlState, names
-from cmalight.rules.rule import Decision, Rule
-from cmalight.rules.tolerant import Remembered, TolerantRule
-from tests.helpers import MSE, copied_state, harmful_epoch, network, run_epoch, same_state, small_problem, split, table
-from tests.optim.steady import Steady
+from cmalight import SOAP, Auto, CMALight, Controlled, Objective, Outcome, TensorBatches
+from cmalight.rules.watchdog import Watchdog
 
-BASES = {
-    "adam": lambda params, lr=0.03: torch.optim.Adam(params, lr=lr),
-    "adamw": lambda params, lr=0.03: torch.optim.AdamW(params, lr=lr),
-    "amsgrad": lambda params, lr=0.03: torch.optim.Adam(params, lr=lr, amsgrad=True),
-    "nadam": lambda params, lr=0.03: torch.optim.NAdam(params, lr=lr),
-    "radam": lambda params, lr=0.1: torch.optim.RAdam(params, lr=lr),
-    "rmsprop": lambda params, lr=0.03: torch.optim.RMSprop(params, lr=lr),
-    "adagrad": lambda params, lr=0.3: torch.optim.Adagrad(params, lr=lr),
-    "adadelta": lambda params, lr=3.0: torch.optim.Adadelta(params, lr=lr),
-    "momentum": lambda params, lr=0.3: torch.optim.SGD(params, lr=lr, momentum=0.9),
-    "schedule-free": lambda params, lr=0.3: schedulefree.AdamWScheduleFree(params, lr=lr),
-    "adafactor": lambda params, lr=0.3: torch.optim.Adafactor(params, lr=lr),
-    "muon": lambda params, lr=0.3: torch.optim.Muon([p for p in params if p.ndim == 2], lr=lr),
-    "prodigy": lambda params, lr=3.0: prodigyopt.Prodigy(params, lr=lr),
-    "cmalight": lambda params, lr=1.0: CMALight(params, lr=lr),
-}
-each_base = pytest.mark.parametrize("make", BASES.values(), ids=BASES.keys())
+from .plain_loop import MSE, SHORT, adam, assert_same_bits, bits, controlled, data, network, take_steps
 
 
-def controlled(model: nn.Module, make=BASES["adam"], **settings) -> Controlled:
-    return Controlled(make(list(model.parameters())), **settings)
-
-
-def steady(model: nn.Module, make=BASES["adam"]) -> Steady:
-    return Steady(make(list(model.parameters())))
-
-
-def all_state(optimizer: torch.optim.Optimizer) -> dict:
-    return copy.deepcopy(optimizer.state_dict())
-
-
-def same(left, right) -> bool:
-    if isinstance(left, torch.Tensor):
-        return torch.equal(left, right)
-    if isinstance(left, dict):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
-    if isinstance(left, list | tuple):
-        return len(left) == len(right) and all(map(same, left, right))
-    return left == right
-
-
-def remembered(optimizer: Controlled) -> dict[str, float]:
-    return {name: optimizer.param_groups[0][name] for name in names(Remembered)}
-
-
-@each_base
-def test_an_undone_epoch_restores_weights_and_the_bases_state_bit_for_bit(make):
-    model, batches, objective = small_problem()
-    optimizer = steady(model, make)
-
-    def settings_of_the_base():
-        return [
-            {n: v for n, v in g.items() if n in optimizer.base.defaults} for g in all_state(optimizer)["param_groups"]
-        ]
-
-    outcomes = [run_epoch(optimizer, objective, model, batches).outcome for _ in range(3)]
-    assert any(outcome.keeps for outcome in outcomes)
-    lr = float(optimizer.param_groups[0]["lr"])
-    weights, state, settings = copied_state(model), all_state(optimizer)["state"], settings_of_the_base()
-    for _ in range(2):
-        report = harmful_epoch(optimizer, objective, model, batches)
-        lr *= 0.5
-        assert (report.outcome, report.next_lr) == (Outcome.REFUSED, pytest.approx(lr))
-        assert same_state(copied_state(model), weights)
-        assert same(all_state(optimizer)["state"], state)
-        after = settings_of_the_base()
-        assert [group["lr"] for group in after] == pytest.approx([lr] * len(after))
-        assert same(*([{n: v for n, v in g.items() if n != "lr"} for g in groups] for groups in (after, settings)))
-
-
-@pytest.mark.parametrize("make", [BASES["prodigy"], BASES["schedule-free"]])
-def test_a_refused_first_epoch_leaves_the_base_as_it_was_made(make):
-    """Also in entries of its groups that its first step adds, as Prodigy's does."""
-    model, batches, objective = small_problem()
-    optimizer = steady(model, make)
-    before = [dict(group) for group in optimizer.base.param_groups]
-    assert harmful_epoch(optimizer, objective, model, batches).outcome is Outcome.REFUSED
-    assert not optimizer.state
-    counted = {"lr", *names(ControlState, Remembered)}
-    for group, earlier in zip(optimizer.param_groups, before, strict=True):
-        assert group.keys() == earlier.keys()
-        assert all(group[name] == earlier[name] for name in group.keys() - counted - {"params"})
-
-
-@dataclass(frozen=True)
-class Seen:
-    seen: int = 0
-    refused: int = 0
-
-
-@dataclass(frozen=True)
-class EverySecond(Rule):
-    """Keeps the first epoch, undoes the second, and so on."""
-
-    Memory = Seen
-
-    def decide(self, inner, known, memory, ask):
-        if memory.seen % 2 == 0:
-            return Decision(Outcome.KEPT, inner.zeta, 1.0, known.phi, None), replace(memory, seen=memory.seen + 1)
-        return Decision(Outcome.REFUSED, 0.0, 0.5, known.phi, None), Seen(memory.seen + 1, memory.refused + 1)
-
-
-class Alternating(Controlled):
-    def rule(self):
-        return EverySecond()
-
-
-def test_a_rule_of_ones_own_remembers_beyond_an_undone_epoch():
-    model, batches, objective = small_problem()
-    optimizer = Alternating(BASES["adam"](model.parameters()))
-    outcomes = [run_epoch(optimizer, objective, model, batches).outcome for _ in range(5)]
-    assert outcomes == [Outcome.KEPT, Outcome.REFUSED] * 2 + [Outcome.KEPT]
-    assert optimizer.control.memory(optimizer.rule()) == Seen(seen=5, refused=2)
-    again = Alternating(optimizer.base)
-    assert again.control.memory(again.rule()) == Seen()
-
-
-@pytest.mark.parametrize("name", ["steps", "theta", "betas", "params"])
-def test_a_memory_whose_names_are_taken_is_refused(name):
-    """Of the control's state, of its settings, of the base's, of torch."""
-    memory = make_dataclass("Own", [(name, float, 1.0)], frozen=True)
-    rule = type("OwnRule", (EverySecond,), {"Memory": memory})
-    kind = type("Own", (Controlled,), {"rule": lambda self: rule()})
-    base = BASES["adam"](network().parameters())
-    before = dict(base.defaults)
-    with pytest.raises(ValueError, match=rf"Own: {name};.*called otherwise"):
-        kind(base)
-    assert before == {known: base.param_groups[0][known] for known in before}
-
-
-def test_a_diverged_epoch_is_undone():
-    model, batches, objective = small_problem()
-    optimizer = steady(model, lambda params: torch.optim.SGD(params, lr=1e200))
-    before = copied_state(model)
-    report = run_epoch(optimizer, objective, model, batches)
-    assert report.outcome is Outcome.DIVERGED
-    assert same_state(copied_state(model), before)
-    assert report.next_lr == 0.5e200
-
-
-def test_early_rejection_changes_nothing_but_the_time():
-    runs = []
-    for early in (True, False):
-        model, batches, objective = small_problem(size=5)
-        optimizer = controlled(model, lambda p: torch.optim.Adam(p, lr=3.0), rule="light", early_rejection=early)
-        steps = []
-        optimizer.register_step_post_hook(lambda *_, steps=steps: steps.append(1))
-        reports = [run_epoch(optimizer, objective, model, batches, early=True) for _ in range(25)]
-        runs.append((copied_state(model), [r.next_lr for r in reports], [r.phi for r in reports], len(steps)))
-    (weights, lrs, phis, steps), (full_weights, full_lrs, full_phis, full_steps) = runs
-    assert same_state(weights, full_weights)
-    assert lrs == full_lrs
-    assert phis == full_phis
-    assert steps < full_steps
-
-
-def test_what_the_rule_remembers_outlives_a_checkpoint_and_an_abandoned_epoch():
-    model, batches, objective = small_problem()
-    optimizer = controlled(model)
-    for _ in range(3):
-        run_epoch(optimizer, objective, model, batches)
-    before = remembered(optimizer)
-    assert before != asdict(Remembered())
-    loaded = controlled(model)
-    loaded.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    with optimizer.epoch(objective) as epoch:
-        epoch.abandon()
-    assert remembered(optimizer) == remembered(loaded) == before
-
-
-def test_the_rule_is_told_of_a_step_size_that_somebody_else_has_set():
-    class Told(TolerantRule):
-        def after_outside_change(self, memory, *, zeta):
-            told.append(zeta)
-            return memory
-
-    class Watching(Controlled):
-        def rule(self):
-            return Told(super().rule().settings)
-
-    told = []
-    model, batches, objective = small_problem()
-    optimizer = Watching(torch.optim.Adam(model.parameters(), lr=0.03))
-    for _ in range(3):
-        run_epoch(optimizer, objective, model, batches)
-    assert told == []
-    home = optimizer.param_groups[0]
-    factor = home["lr"] / home["height"]
-    assert factor < 1.0  # it still rises
-    home["lr"] *= 1e-3
-    run_epoch(optimizer, objective, model, batches)
-    assert told == [pytest.approx(1e-3 * 7e-3)]
-
-
-@pytest.mark.parametrize("budget", [None, 12])
-@pytest.mark.parametrize(
-    "scheduler",
-    [
-        lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9),  # multiplies what is there
-        lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.9**epoch),  # sets it
-    ],
-    ids=["multiplies", "sets"],
-)
-def test_a_scheduler_that_lowers_the_step_size_is_followed_exactly(scheduler, budget):
-    """Beside the rise and the line to zero, which are no part of what it finds. Warnings are errors here."""
-    model, batches, objective = small_problem()
-    optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=7e-3), max_epochs=budget)
-    scheduled = scheduler(optimizer)
-    home = optimizer.param_groups[0]
-    for epoch in range(12):
-        run_epoch(optimizer, objective, model, batches)
-        assert home["height"] == pytest.approx(7e-3 * 0.9**epoch)
-        assert home["lr"] <= home["height"] * (1 + 1e-9)
-        scheduled.step()
-
-
-def test_what_is_usual_for_a_base_that_finds_its_own_step_size_is_its_default():
-    class FindsItsOwn(torch.optim.Adam):
-        def __init__(self, params, lr=1.0, **options):
-            super().__init__(params, lr=lr, **options)
-
-    model, _, _ = small_problem()
-    assert Controlled(FindsItsOwn(model.parameters())).param_groups[0]["usual"] == 1.0
-    assert Controlled(torch.optim.Adam(model.parameters())).param_groups[0]["usual"] == pytest.approx(7e-3)
-
-
-def test_a_state_without_what_the_rule_remembers_is_loaded():
-    model, batches, objective = small_problem()
-    optimizer = controlled(model)
-    run_epoch(optimizer, objective, model, batches)
-    state = copy.deepcopy(optimizer.state_dict())
-    for name in names(Remembered):
-        del state["param_groups"][0][name]
-    optimizer.load_state_dict(state)
-    assert remembered(optimizer) == asdict(Remembered())
-    run_epoch(optimizer, objective, model, batches)
-
-
-@pytest.mark.parametrize("rule", ["light", "certified"])
-def test_the_papers_rule_around_a_gradient_step_is_cmalight(rule):
-    """With batches of one size there is no short batch, in which alone the two would differ."""
-    model, batches, objective = small_problem(size=20)
-    twin, _, twin_objective = small_problem(size=20)
-    optimizer = Controlled(torch.optim.SGD(model.parameters(), lr=2.0), rule=rule)
-    cmalight = CMALight(twin.parameters(), lr=2.0, line_search=rule)
-    for _ in range(12):
-        ours = run_epoch(optimizer, objective, model, batches)
-        theirs = run_epoch(cmalight, twin_objective, twin, batches)
-        assert ours == theirs
-    assert same_state(copied_state(model), copied_state(twin))
-
-
-def test_coupled_weight_decay_is_part_of_the_objective_and_decoupled_is_not():
-    model, batches, objective = small_problem()
-    plain = objective()
-    norm = sum(float(p.detach().square().sum()) for p in model.parameters())
-    coupled = controlled(model, lambda p: torch.optim.Adam(p, weight_decay=0.4))
-    run_epoch(coupled, objective, model, batches)
-    assert coupled.param_groups[0]["f_0"] == pytest.approx(plain + 0.2 * norm)
-    for make in (
-        lambda p: torch.optim.AdamW(p, weight_decay=0.4),
-        lambda p: torch.optim.NAdam(p, weight_decay=0.4, decoupled_weight_decay=True),
-        lambda p: schedulefree.AdamWScheduleFree(p, weight_decay=0.4),
-        lambda p: prodigyopt.Prodigy(p, weight_decay=0.4),
-    ):
-        model, batches, objective = small_problem()
-        decoupled = controlled(model, make)
-        run_epoch(decoupled, objective, model, batches)
-        assert decoupled.param_groups[0]["f_0"] == pytest.approx(plain)
-
-
-@each_base
-def test_a_state_dict_goes_on_bit_for_bit(make):
-    model, batches, objective = small_problem()
-    optimizer = controlled(model, make)
-    for _ in range(5):
-        run_epoch(optimizer, objective, model, batches)
-    other, _, other_objective = small_problem(seed=1)
-    other.load_state_dict(copied_state(model))
-    loaded = controlled(other, make)
-    loaded.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    for _ in range(5):
-        ours = run_epoch(optimizer, objective, model, batches)
-        theirs = run_epoch(loaded, other_objective, other, batches)
-        assert ours.outcome is theirs.outcome
-    if make is BASES["nadam"]:  # torch's NAdam loads its float32 `mu_product` as float64
-        torch.testing.assert_close(model.state_dict(), other.state_dict(), rtol=1e-6, atol=1e-9)
-    else:
-        assert same_state(copied_state(model), copied_state(other))
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
-def test_a_copy_goes_its_own_way_and_stays_attached_to_its_base(copied):
-    model, batches, objective = small_problem()
-    optimizer = controlled(model)
-    run_epoch(optimizer, objective, model, batches)
-    other, other_optimizer = copied((model, optimizer))
-    assert other_optimizer.param_groups is other_optimizer.base.param_groups
-    assert other_optimizer.state is other_optimizer.base.state
-    other_objective = Objective(other, MSE, batches)
-    for _ in range(4):
-        assert run_epoch(optimizer, objective, model, batches) == run_epoch(
-            other_optimizer, other_objective, other, batches
-        )
-    assert same_state(copied_state(model), copied_state(other))
-
-
-def test_a_state_dict_of_the_base_alone_begins_a_control():
-    model, batches, objective = small_problem()
-    adam = torch.optim.Adam(model.parameters(), lr=0.01)
-    for x, y in batches:
-        adam.zero_grad()
-        MSE(model(x), y).backward()
-        adam.step()
-    optimizer = controlled(model)
-    optimizer.load_state_dict(adam.state_dict())
-    assert optimizer.param_groups[0]["lr"] == 0.01
-    assert run_epoch(optimizer, objective, model, batches).outcome.keeps
-    assert optimizer.param_groups[0]["f_0"] < UNKNOWN
-
-
-def test_a_state_loaded_into_the_base_itself_is_seen():
-    model, batches, objective = small_problem()
-    optimizer = controlled(model)
-    optimizer.base.load_state_dict(copy.deepcopy(optimizer.base.state_dict()))
-    run_epoch(optimizer, objective, model, batches)
-    assert optimizer.param_groups is optimizer.base.param_groups
-
-
-def test_buffers_go_back_with_the_weights():
-    x, y = table()
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Sigmoid(), nn.Linear(5, 1)).double()
-    batches = split(x, y, 20)
-    optimizer = steady(model, lambda p: torch.optim.Adam(p, lr=50.0))
-    before = copied_state(model)
-    assert run_epoch(optimizer, Objective(model, MSE, batches), model, batches).outcome is Outcome.REFUSED
-    assert same_state(copied_state(model), before)
-
-
-def test_abandoning_an_epoch_restores_the_bases_state():
-    model, batches, objective = small_problem()
-    optimizer = controlled(model)
-    run_epoch(optimizer, objective, model, batches)
-    weights, state = copied_state(model), all_state(optimizer)
-    with optimizer.epoch(objective) as epoch:
-        for x, y in batches[:3]:
-            optimizer.zero_grad()
-            loss = MSE(model(x), y)
+def test_the_loop_of_the_contract_runs_as_written():
+    loader, model, loss_fn, epochs = data(), network(), MSE, 12
+    optimizer = Auto(model.parameters(), Objective(model, loss_fn, loader), total_steps=epochs * len(loader))
+    before = Objective(model, loss_fn, loader)()
+    for _ in range(epochs):
+        for x, y in loader:
+            loss = loss_fn(model(x), y)
             loss.backward()
-            epoch.observe(loss, len(y))
             optimizer.step()
-        epoch.abandon()
-    assert same_state(copied_state(model), weights)
-    assert same(all_state(optimizer)["state"], state["state"])
-
-
-def nearly_solved(samples: int, size: int, *, offset: float, seed: int = 0):
-    """A linear model close to the solution of a problem that is nothing but noise, its batches and its objective."""
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(samples, 5, generator=generator, dtype=torch.float64)
-    y = torch.randn(samples, 1, generator=generator, dtype=torch.float64)
-    model = nn.Linear(5, 1).double()
-    with torch.no_grad():
-        ones = torch.cat([x, torch.ones(samples, 1, dtype=torch.float64)], dim=1)
-        solution = torch.linalg.lstsq(ones, y).solution
-        model.weight.copy_(solution[:5].T + offset)
-        model.bias.copy_(solution[5])
-    batches = split(x, y, size)
-    return model, batches, Objective(model, MSE, batches)
-
-
-def test_a_trained_start_moves_although_its_epochs_lie_above_it():
-    """Noisy data near the solution: f̃ > f(w⁰) for every small ζ."""
-    model, batches, objective = nearly_solved(200, 10, offset=0.01)
-    f_0 = objective()
-    optimizer = Controlled(torch.optim.SGD(model.parameters(), lr=1e-4))
-    reports = [run_epoch(optimizer, objective, model, batches) for _ in range(30)]
-    assert reports[0].f_tilde > f_0
-    assert reports[0].outcome.keeps
-    assert objective() < f_0
-    assert optimizer.evaluations == 0  # the sample says it
-
-
-def test_the_step_of_the_base_itself_is_not_taken_for_ours():
-    model, batches, objective = small_problem()
-    optimizer = controlled(model)
-    before = copied_state(model)
-    with pytest.raises(RuntimeError, match="not by step\\(\\) of Controlled"), optimizer.epoch(objective) as epoch:
-        for x, y in batches:
             optimizer.zero_grad()
-            loss = MSE(model(x), y)
-            loss.backward()
-            epoch.observe(loss, len(y))
-            optimizer.base.step()
-    assert same_state(copied_state(model), before)
+    assert Objective(model, loss_fn, loader)() < 0.5 * before
 
 
-def test_a_base_that_was_controlled_before_begins_anew():
-    model, batches, objective = small_problem()
-    first = controlled(model)
-    for _ in range(3):
-        run_epoch(first, objective, model, batches, early=True)
-    again = controlled(model, lambda _: first.base, window=7, lr=1e-4)
-    state = again.param_groups[0]
-    assert (state["f_0"], state["epochs"], state["steps"], state["window"]) == (UNKNOWN, 0, 0, 7)
-    assert {name: state[name] for name in names(Remembered)} == asdict(Remembered())
-    assert again.state[next(model.parameters())]  # the moments are the base's, and stay
-    assert run_epoch(again, objective, model, batches).outcome.keeps
+def test_where_nothing_is_undone_the_weights_are_those_of_the_base_alone():
+    model, alone = network(), network()
+    optimizer = controlled(model, data(), total_steps=40)
+    take_steps(optimizer, model, data(), 40)
+    base = adam(alone)
+    schedule = LambdaLR(base, lambda step: SHORT.factor((min(step, 39) + 0.5) / 40, step))
+    for step in range(40):
+        take_steps(base, alone, _from(data(), step), 1)
+        schedule.step()
+    assert_same_bits(bits(model), bits(alone))
 
 
-def test_steps_outside_an_epoch_are_noticed_where_the_base_hides_them():
-    """Prodigy changes the weights past their version counters."""
-    model, batches, objective = small_problem()
-    optimizer = controlled(model, BASES["prodigy"])
-    assert harmful_epoch(optimizer, objective, model, batches).alpha == 0.0
-    assert optimizer.param_groups[0]["sample_current"] == pytest.approx(objective())
-    optimizer.zero_grad()
-    MSE(model(batches[0][0]), batches[0][1]).backward()
-    optimizer.step()
-    assert optimizer.param_groups[0]["sample_current"] == UNKNOWN
+def _from(batches, step):
+    """The batch that comes after so many steps."""
+    batches.set_epoch(step // len(batches))
+    return [list(batches)[step % len(batches)]]
 
 
-def test_a_setting_of_the_control_is_not_a_groups():
-    model, _, _ = small_problem()
-    optimizer = Controlled(torch.optim.Adam(model[0].parameters()))
-    with pytest.raises(ValueError, match="growth belongs to the optimizer"):
-        optimizer.add_param_group({"params": list(model[2].parameters()), "growth": 9})
-    assert len(optimizer.param_groups) == 1
-
-
-def test_a_base_whose_settings_have_our_names_is_refused():
-    class Bounded(torch.optim.SGD):
-        def __init__(self, params):
-            super().__init__(params, lr=0.1)
-            self.defaults["gamma"] = 1e-3
-
-    with pytest.raises(ValueError, match="settings of the same names: gamma"):
-        Controlled(Bounded(network().parameters()))
-
-
-def test_lr_is_where_it_begins():
+def test_lr_is_the_users_before_and_after_every_step():
     model = network()
-    optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=1e-3), lr=0.2)
-    assert optimizer.param_groups[0]["lr"] == 0.2
+    base = torch.optim.SGD([{"params": model[0].parameters(), "lr": 0.3}, {"params": model[3].parameters()}], lr=0.1)
+    optimizer = controlled(model, data(), base=base, total_steps=20)
+    for _ in range(20):
+        take_steps(optimizer, model, data(), 1)
+        assert [group["lr"] for group in optimizer.param_groups] == [0.3, 0.1]
+    assert optimizer.last_lr == pytest.approx(0.3 * SHORT.factor(19.5 / 20, 19))
 
 
-def test_a_new_group_is_the_bases_too():
+def test_a_tensor_lr_stays_the_users_own_tensor():
     model = network()
-    extra = nn.Parameter(torch.zeros(2, dtype=torch.float64))
-    optimizer = controlled(model)
-    optimizer.add_param_group({"params": [extra], "lr": 0.5})
-    assert optimizer.base.param_groups[1]["params"][0] is extra
-    assert "betas" in optimizer.param_groups[1]
+    lr = torch.tensor(1e-2)
+    optimizer = controlled(model, data(), base=adam(model, lr=lr), total_steps=8)
+    take_steps(optimizer, model, data(), 8)
+    assert optimizer.param_groups[0]["lr"] is lr
+    assert float(lr) == pytest.approx(1e-2)
+
+
+def test_without_total_steps_the_base_gets_the_users_lr_times_scale():
+    model = network()
+    base = adam(model)
+    optimizer = controlled(model, data(), base=base)
+    LambdaLR(optimizer, lambda _: 1.0)
+    seen = []
+    base.register_step_pre_hook(lambda *_: seen.append(base.param_groups[0]["lr"]))
+    take_steps(optimizer, model, data(), 4)
+    assert seen == [1e-2] * 4
+    take_steps(optimizer, model, data(), 4, spoil={3: math.nan})
+    assert optimizer.scale == 0.5
+    take_steps(optimizer, model, data(), 1)
+    assert seen[-1] == 0.5e-2
+
+
+@pytest.mark.parametrize("cycle_momentum", [False, True])
+def test_a_scheduler_of_torchs_composes(cycle_momentum):
+    model, alone = network(), network()
+    optimizer, base = controlled(model, data()), adam(alone)
+    makers = [OneCycleLR(o, max_lr=0.05, total_steps=24, cycle_momentum=cycle_momentum) for o in (optimizer, base)]
+    for step in range(20):
+        take_steps(optimizer, model, _from(data(), step), 1)
+        take_steps(base, alone, _from(data(), step), 1)
+        for maker in makers:
+            maker.step()
+    assert_same_bits(bits(model), bits(alone))
+
+
+def test_progress_takes_the_place_of_total_steps():
+    model, twin = network(), network()
+    done = 0
+    counted = controlled(model, data(), total_steps=20)
+    by_clock = controlled(twin, data(), progress=lambda: (done + 0.5) / 20)
+    for done in range(20):
+        take_steps(counted, model, _from(data(), done), 1)
+        take_steps(by_clock, twin, _from(data(), done), 1)
+    assert_same_bits(bits(model), bits(twin))
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_an_undone_window_leaves_weights_buffers_and_base_state_bit_for_bit(norm):
+    model = network(norm=norm)
+    optimizer = controlled(model, data(), total_steps=100)
+    take_steps(optimizer, model, data(), 8)
+    before, state = bits(model), copy.deepcopy(optimizer.base.state_dict())
+    take_steps(optimizer, model, data(), 4, spoil={1: math.nan})
+    assert optimizer.report.outcome is Outcome.DIVERGED
+    assert_same_bits(bits(model), before)
+    after = optimizer.base.state_dict()
+    for number, own in state["state"].items():
+        for name, value in own.items():
+            assert torch.equal(after["state"][number][name], value), name
+    assert optimizer.scale == 0.5
+
+
+def test_a_window_that_ends_too_high_is_undone_and_the_next_is_shorter_stepped():
+    model = network()
+    optimizer = controlled(model, data(), base=torch.optim.SGD(model.parameters(), lr=0.05), total_steps=100)
+    take_steps(optimizer, model, data(), 12)
+    before = bits(model)
+    take_steps(optimizer, model, data(), 4, spoil=dict.fromkeys(range(4), -300.0))
+    report = optimizer.report
+    assert report.outcome is Outcome.UNDONE
+    assert report.loss_after > report.bound >= report.loss_before
+    assert (report.steps, report.scale) == (4, 0.5)
+    assert_same_bits(bits(model), before)
+    assert str(report).startswith("window of 4 steps undone")
+
+
+def test_state_that_the_window_created_is_gone_after_it_is_undone():
+    model = network()
+    optimizer = controlled(model, data(), total_steps=100)
+    take_steps(optimizer, model, data(), 4, spoil={0: math.nan})
+    assert not optimizer.base.state
+
+
+def test_nan_in_running_statistics_is_undone_though_the_weights_are_finite():
+    model = network(norm=True)
+    optimizer = controlled(model, data(), total_steps=100)
+
+    def break_buffer(step):
+        if step == 2:
+            model[1].running_mean.fill_(math.nan)
+
+    take_steps(optimizer, model, data(), 4, before_step=break_buffer)
+    assert optimizer.report.outcome is Outcome.DIVERGED
+    assert torch.isfinite(model[1].running_mean).all()
+
+
+def test_a_mask_of_infinities_in_a_buffer_is_not_taken_for_a_divergence():
+    model = network()
+    model.register_buffer("mask", torch.full((3, 3), -math.inf))
+    optimizer = controlled(model, data(), total_steps=100)
+    take_steps(optimizer, model, data(), 4)
+    assert optimizer.report.outcome is Outcome.KEPT
+
+
+class CountingLoss(nn.Module):
+    """A loss with a buffer and extra state of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("largest", torch.zeros(()))
+        self.calls = 0
+
+    def forward(self, output, target):
+        self.calls += 1
+        loss = MSE(output, target)
+        self.largest = torch.maximum(self.largest, loss.detach())
+        return loss
+
+    def get_extra_state(self):
+        return self.calls
+
+    def set_extra_state(self, state):
+        self.calls = state
+
+
+def test_buffers_and_extra_state_of_the_loss_are_undone_and_not_touched_by_evaluations():
+    model, loss_fn = network(), CountingLoss()
+    optimizer = controlled(model, data(), loss_fn=loss_fn, total_steps=100)
+    take_steps(optimizer, model, data(), 4, loss_fn=loss_fn)
+    assert loss_fn.calls == 4  # the evaluations of the sample left no trace
+    largest = float(loss_fn.largest)
+    take_steps(optimizer, model, data(), 4, loss_fn=loss_fn, spoil={3: 1e30})
+    assert optimizer.report.outcome in (Outcome.UNDONE, Outcome.DIVERGED)
+    assert (loss_fn.calls, float(loss_fn.largest)) == (4, largest)
+
+
+@pytest.mark.parametrize(("factor", "shift"), [(1.0, 1.0), (8.0, 0.0), (4.0, -2.0)])
+def test_the_run_is_the_same_for_a_scaled_and_shifted_loss(factor, shift):
+    """SOAP, like Adam without eps, takes the same steps for a·f; so every decision, and the weights, must agree."""
+    ends = []
+    for a, b in ((1.0, 0.0), (factor, shift)):
+        model = network(dtype=torch.float64)
+        batches = data(dtype=torch.float64)
+
+        def loss_fn(output, target, a=a, b=b):
+            return a * MSE(output, target) + b
+
+        base = SOAP(model.parameters(), lr=0.3, eps=0.0)
+        optimizer = controlled(model, batches, base=base, loss_fn=loss_fn, total_steps=60)
+        outcomes = []
+        optimizer.on_report = lambda report, outcomes=outcomes: outcomes.append(report.outcome)
+        take_steps(optimizer, model, batches, 60, loss_fn=loss_fn)
+        ends.append((outcomes, model[0].weight.detach()))
+    assert ends[0][0] == ends[1][0]
+    torch.testing.assert_close(ends[0][1], ends[1][1], rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("stop", range(1, 12))
+def test_a_run_resumes_bit_for_bit_from_any_step(stop):
+    def begun():
+        model = network(norm=True)
+        return model, controlled(model, data(), base=SOAP(model.parameters(), lr=0.5), total_steps=24)
+
+    spoiled = {6: 1e8}  # so that a window is undone after some of the stops
+    whole, optimizer = begun()
+    for step in range(24):
+        take_steps(optimizer, whole, _from(data(), step), 1, spoil={0: spoiled.get(step, 1.0)})
+    first, optimizer = begun()
+    for step in range(stop):
+        take_steps(optimizer, first, _from(data(), step), 1, spoil={0: spoiled.get(step, 1.0)})
+    saved = pickle.loads(pickle.dumps((first.state_dict(), optimizer.state_dict())))
+    second, optimizer = begun()
+    optimizer.load_state_dict(saved[1])  # in either order
+    second.load_state_dict(saved[0])
+    for step in range(stop, 24):
+        take_steps(optimizer, second, _from(data(), step), 1, spoil={0: spoiled.get(step, 1.0)})
+    assert_same_bits(bits(second), bits(whole))
+
+
+def test_the_control_has_one_key_of_plain_numbers_and_the_live_groups_have_none():
+    model = network()
+    optimizer = controlled(model, data(), total_steps=24)
+    keys = set(optimizer.param_groups[0])
+    take_steps(optimizer, model, data(), 9)
+    assert set(optimizer.param_groups[0]) == keys
+    state = optimizer.state_dict()
+    control = state["param_groups"][0].pop("control")
+    assert set(state["param_groups"][0]) == keys
+    assert set(state) == {"state", "param_groups", "window"}
+
+    def is_plain(value):
+        if isinstance(value, dict):
+            return all(map(is_plain, value.values()))
+        return all(map(is_plain, value)) if isinstance(value, list) else value is None or type(value) in (int, float)
+
+    assert is_plain(control)
+    assert state["window"]["steps"] == 1
+
+
+def test_total_steps_is_resumed_where_it_is_not_named_again():
+    model, twin = network(), network()
+    optimizer = controlled(model, data(), total_steps=24)
+    take_steps(optimizer, model, data(), 5)
+    resumed = controlled(twin, data())
+    resumed.load_state_dict(optimizer.state_dict())
+    assert (resumed.total_steps, resumed.steps) == (24, 5)
+
+
+def test_restart_keeps_the_count_of_steps_and_gives_the_scale_back():
+    model = network()
+    optimizer = controlled(model, data(), total_steps=24)
+    take_steps(optimizer, model, data(), 8, spoil={5: math.nan})
+    assert (optimizer.scale, optimizer.steps) == (0.5, 8)
+    optimizer.restart()
+    assert (optimizer.scale, optimizer.steps) == (1.0, 8)
+    take_steps(optimizer, model, data(), 4)
+    assert optimizer.report.loss_before != math.inf
+
+
+def test_restart_takes_a_new_objective():
+    model = network()
+    optimizer = controlled(model, data(), total_steps=24)
+    take_steps(optimizer, model, data(), 4)
+    optimizer.restart(Objective(model, nn.L1Loss(), data()))
+    take_steps(optimizer, model, data(), 4)
+    assert optimizer.report.loss_after == pytest.approx(Objective(model, nn.L1Loss(), data()).sample()(), rel=1e-6)
+
+
+def test_judge_closes_the_window_now():
+    model = network()
+    optimizer = controlled(model, data(), total_steps=24)
+    assert optimizer.judge() is None
+    take_steps(optimizer, model, data(), 6)
+    assert optimizer.report.steps == 4
+    assert optimizer.judge().steps == 2
+    assert optimizer.judge() is optimizer.report  # nothing was done since
+
+
+def test_every_report_is_told():
+    model, told = network(), []
+    optimizer = controlled(model, data(), total_steps=24)
+    optimizer.on_report = told.append
+    take_steps(optimizer, model, data(), 12)
+    assert [report.steps for report in told] == [4, 4, 4]
+    assert told[-1] is optimizer.report
+
+
+def test_weights_that_somebody_sets_between_windows_are_where_the_next_one_begins():
+    model = network()
+    optimizer = controlled(model, data(), total_steps=24)
+    take_steps(optimizer, model, data(), 4)
+    with torch.no_grad():
+        model[3].bias.fill_(0.25)
+    take_steps(optimizer, model, data(), 4, spoil={2: math.nan})
+    assert model[3].bias.item() == 0.25
+
+
+def test_parameters_can_be_added_between_steps():
+    model = network()
+    base = adam(model[0])
+    optimizer = controlled(model, data(), base=base, total_steps=24)
+    take_steps(optimizer, model, data(), 2)
+    head = bits(model[3])
+    optimizer.add_param_group({"params": model[3].parameters()})
+    take_steps(optimizer, model, data(), 2, spoil={0: math.nan})
+    assert optimizer.report.outcome is Outcome.DIVERGED
+    assert_same_bits(bits(model[3]), head)
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))], ids=["deep", "pickle"]
+)
+@pytest.mark.parametrize("steps", [0, 3, 4])
+def test_a_copy_resumes_as_the_original_does(copied, steps):
+    model = network(norm=True)
+    optimizer = controlled(model, data(), total_steps=24)
+    take_steps(optimizer, model, data(), steps)
+    twin, twin_optimizer = copied((model, optimizer))
+    assert twin_optimizer.param_groups[0]["params"][0] is twin[0].weight
+    assert twin_optimizer.objective.model is twin
+    for m, o in ((model, optimizer), (twin, twin_optimizer)):
+        take_steps(o, m, data(), 6, spoil={2: math.nan})
+    assert_same_bits(bits(twin), bits(model))
+
+
+def test_a_closure_is_called_once_and_its_loss_returned():
+    model, batches = network(), data()
+    optimizer = controlled(model, batches, total_steps=24)
+    x, y = next(iter(batches))
+    calls = []
+
+    def closure():
+        calls.append(1)
+        optimizer.zero_grad()
+        loss = MSE(model(x), y)
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).item() > 0
+    assert (len(calls), optimizer.steps) == (1, 1)
+
+
+def test_accumulated_gradients_are_one_step_and_the_schedule_counts_steps():
+    model = network()
+    optimizer = controlled(model, data(), total_steps=8)
+    for number, (x, y) in enumerate(data()):
+        (MSE(model(x), y) / 2).backward()
+        if number % 2:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+    assert optimizer.steps == 8
+    assert optimizer.last_lr == pytest.approx(1e-2 * SHORT.factor(7.5 / 8, 7))
+
+
+def test_a_stream_without_a_length_can_be_the_objective():
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            generator = torch.Generator().manual_seed(3)
+            while True:
+                x = torch.randn(6, generator=generator)
+                yield x, x.sum().sin().unsqueeze(0)
+
+    loader = torch.utils.data.DataLoader(Stream(), batch_size=16)
+    model = network()
+    optimizer = Controlled(adam(model), Objective(model, MSE, loader), total_steps=12, rule=SHORT)
+    for number, (x, y) in enumerate(loader):
+        if number == 12:
+            break
+        optimizer.zero_grad()
+        MSE(model(x), y).backward()
+        optimizer.step()
+    assert optimizer.report.outcome is Outcome.KEPT
+
+
+def test_a_plain_callable_can_be_the_objective():
+    weight = nn.Parameter(torch.tensor([3.0]))
+    optimizer = Controlled(torch.optim.SGD([weight], lr=0.1), lambda: float(weight**2), total_steps=8, rule=SHORT)
+    for _ in range(8):
+        optimizer.zero_grad()
+        (weight**2).backward()
+        optimizer.step()
+    assert optimizer.report.loss_after == pytest.approx(float(weight.detach() ** 2))
+
+
+def test_the_missing_schedule_is_said_once():
+    model = network()
+    optimizer = controlled(model, data())
+    with pytest.warns(UserWarning, match="has no schedule") as told:
+        take_steps(optimizer, model, data(), 12)
+    assert len(told) == 1
+
+
+def test_steps_past_the_end_are_tiny_and_said_once():
+    model = network()
+    optimizer = controlled(model, data(), total_steps=8)
+    with pytest.warns(UserWarning, match="total_steps=8 are done") as told:
+        take_steps(optimizer, model, data(), 12)
+    assert len(told) == 1
+    assert optimizer.last_lr == pytest.approx(1e-2 * SHORT.factor(7.5 / 8, 7))
+
+
+def test_an_objective_that_is_not_minimised_is_named_among_the_likely_causes():
+    model = network()
+    optimizer = controlled(model, data(), loss_fn=lambda output, target: -MSE(output, target), total_steps=100)
+    with pytest.warns(UserWarning, match="adversarial"):
+        take_steps(optimizer, model, data(), 40)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda p: p, "needs a torch optimizer"),
-        (lambda p: torch.optim.LBFGS(p), "cannot watch L-BFGS"),
-        (lambda p: Controlled(torch.optim.Adam(p)), "was given a Controlled optimizer"),
-        (lambda p: torch.optim.Adam(p, maximize=True), "maximize=True is not supported"),
-        (lambda p: torch.optim.Adam(p, lr=torch.tensor(0.1)), "lr as a Tensor is not supported"),
+        (lambda model: torch.optim.LBFGS(model.parameters()), "L-BFGS"),
+        (lambda model: CMALight(model.parameters()), "judges its own steps"),
+        (lambda model: torch.optim.SGD(model.parameters(), lr=0.1, maximize=True), "negate the loss"),
     ],
 )
-def test_what_cannot_be_controlled_is_refused(make, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        Controlled(make(list(network().parameters())))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("tolerance", 0.0),
-        ("tolerance", 1.0),
-        ("tolerance", float("nan")),
-        ("growth", 0.5),
-        ("usual", 0.0),
-        ("usual", float("nan")),
-        ("usual", -math.inf),
-        ("decay", 1.5),
-        ("window", 2.5),
-        ("window", 0),
-        ("max_epochs", 0),
-        ("max_epochs", float("inf")),
-        ("max_batches", -1),
-        ("max_batches", "many"),
-        ("theta", 1.0),
-        ("gamma", 0.0),
-        ("lr", -1.0),
-        ("rule", "strict"),
-        ("tau", 0.0),
-        ("delta", 2.0),
-        ("max_extrapolations", -1),
-    ],
-)
-def test_wrong_settings_are_refused(name, value):
-    with pytest.raises(ValueError, match=f"Invalid {name} value"):
-        Controlled(torch.optim.Adam(network().parameters()), **{name: value})
-
-
-@pytest.mark.parametrize("rule", ["light", "certified"])
-@pytest.mark.parametrize("limit", ["max_epochs", "max_batches"])
-def test_a_budget_is_refused_by_rules_that_know_none(rule, limit):
-    with pytest.raises(ValueError, match=f"rule='{rule}' knows no budget"):
-        Controlled(torch.optim.Adam(network().parameters()), rule=rule, **{limit: 10})
-
-
-@pytest.mark.parametrize("rule", ["light", "certified"])
-def test_fit_tells_every_rule_how_long_the_run_is(rule):
+def test_what_cannot_be_watched_is_refused(make, message):
     model = network()
-    optimizer = Controlled(torch.optim.Adam(model.parameters()), rule=rule)
-    fit(model, MSE, table(), optimizer=optimizer, max_epochs=2, batch_size=20, progress=False)
-    assert optimizer.budget.max_epochs == 2
+    with pytest.raises(ValueError, match=message):
+        Controlled(make(model), Objective(model, MSE, data()))
 
 
-def test_a_usual_step_size_that_is_infinite_is_unknown():
-    """As for SGD: whatever Adam was given is where it begins, and where it rises from."""
-    model, batches, objective = small_problem()
-    optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=0.05), usual=math.inf)
-    report = run_epoch(optimizer, objective, model, batches)
-    assert (report.outcome, report.next_lr / report.lr) == (Outcome.GROWN, pytest.approx(10.0))
+def test_wrong_arguments_are_refused():
+    model = network()
+    objective = Objective(model, MSE, data())
+    with pytest.raises(TypeError, match="needs a torch optimizer"):
+        Controlled(model.parameters(), objective)
+    with pytest.raises(TypeError, match="needs an Objective"):
+        Controlled(adam(model), data())
+    with pytest.raises(ValueError, match="total_steps"):
+        Controlled(adam(model), objective, total_steps=0)
+    with pytest.raises(ValueError, match="give one of them"):
+        Controlled(adam(model), objective, total_steps=3, progress=lambda: 0.0)
 
 
-def test_a_start_on_a_plateau_does_not_shrink_the_step_size_to_nothing():
-    """Whatever moves ends a little above such a start, which is as good as a constant output can be."""
-    torch.manual_seed(0)
-    x = torch.rand(2000, 4)
-    y = (4 * x.sum(1, keepdim=True)).sin()
-    hidden = [layer for _ in range(4) for layer in (torch.nn.Linear(20, 20), torch.nn.Sigmoid())]
-    model = torch.nn.Sequential(torch.nn.Linear(4, 20), torch.nn.Sigmoid(), *hidden, torch.nn.Linear(20, 1))
+def test_a_loss_that_is_not_finite_at_the_start_is_refused():
+    model = network()
     with torch.no_grad():
-        model[-1].weight.mul_(1e-3)
-        model[-1].bias.copy_(y.mean())
-    batches = [(x[i : i + 32], y[i : i + 32]) for i in range(0, 2000, 32)]
-    objective = Objective(model, torch.nn.functional.mse_loss, batches)
-    optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=7e-3, eps=1e-15), max_epochs=20)
-    start = objective()
-    for _ in range(10):
-        run_epoch(optimizer, objective, model, batches)
-        assert objective() <= 1.06 * start
-    assert optimizer.param_groups[0]["height"] >= 3e-3
+        model[0].weight.fill_(math.nan)
+    with pytest.raises(ValueError, match="loss at the start"):
+        take_steps(controlled(model, data(), total_steps=8), model, data(), 1)
+
+
+class Host(TorchDispatchMode):
+    """Counts what waits for the device or copies to the host."""
+
+    def __init__(self):
+        super().__init__()
+        self.waits = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.is_nonzero.default):
+            self.waits.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("make", [lambda m: torch.optim.SGD(m.parameters(), lr=0.01), lambda m: SOAP(m.parameters())])
+def test_between_the_ends_of_windows_nothing_waits_for_the_device(make):
+    model = network(norm=True)
+    optimizer = controlled(
+        model, data(), base=make(model), rule=Watchdog(first_window=8, last_window=8), total_steps=100
+    )
+    take_steps(optimizer, model, data(), 9)
+    batches = list(data())
+    with Host() as host:
+        for x, y in batches[:6]:
+            optimizer.zero_grad()
+            MSE(model(x), y).backward()
+            optimizer.step()
+    assert host.waits == []
+
+
+def _own_calls(action):
+    counts = []
+
+    def profile(frame, event, _):
+        name = frame.f_code.co_name
+        if event == "call" and "/cmalight/" in frame.f_code.co_filename and not name.startswith("<"):
+            counts.append(name)
+
+    sys.setprofile(profile)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return counts
+
+
+def test_a_step_passes_few_functions_and_a_window_not_many():
+    model = network()
+    optimizer = controlled(model, data(), rule=Watchdog(first_window=8, last_window=8), total_steps=100)
+    take_steps(optimizer, model, data(), 9)
+    per_step = len(_own_calls(optimizer.step))
+    assert per_step <= 8
+    for _ in range(5):
+        optimizer.step()
+    calls = _own_calls(optimizer.step)  # the eighth step of the window, which is judged
+    assert optimizer.window.steps == 0
+    assert len(calls) - per_step <= 60, calls
+
+
+def test_token_lists_in_a_data_set_cost_nothing():
+    """Nothing walks through the data: they are asked for the rows of the sample only."""
+
+    class Tokens(torch.utils.data.Dataset):
+        def __init__(self):
+            self.rows = [[float(i + j) for j in range(6)] for i in range(256)]
+            self.asked = 0
+
+        def __len__(self):
+            return len(self.rows)
+
+        def __getitem__(self, number):
+            self.asked += 1
+            return torch.tensor(self.rows[number]) / 256, torch.zeros(1)
+
+    dataset = Tokens()
+    model = network()
+    loader = torch.utils.data.DataLoader(dataset, batch_size=8)
+    optimizer = Controlled(adam(model), Objective(model, MSE, loader), total_steps=128, rule=SHORT)
+    x, y = next(iter(loader))
+    dataset.asked = 0
+    for _ in range(16):
+        optimizer.zero_grad()
+        MSE(model(x), y).backward()
+        optimizer.step()
+    assert dataset.asked <= 256
+
+
+def test_two_optimizers_in_one_loop_do_not_disturb_each_other():
+    models = network(), network()
+    optimizers = [controlled(model, data(), total_steps=16) for model in models]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for step in range(16):
+            for model, optimizer in zip(models, optimizers, strict=True):
+                take_steps(optimizer, model, _from(data(), step), 1)
+    assert_same_bits(bits(models[0]), bits(models[1]))
+
+
+def test_a_compiled_model_can_be_watched():
+    model = network()
+    compiled = torch.compile(model, backend="eager")
+    optimizer = Controlled(adam(model), Objective(compiled, MSE, data()), total_steps=16, rule=SHORT)
+    take_steps(optimizer, compiled, data(), 8)
+    assert optimizer.report.outcome is Outcome.KEPT
+
+
+def test_an_engine_advances_windows_as_single_steps_do():
+    model, twin = network(), network()
+    optimizer, other = (controlled(m, data(), total_steps=24) for m in (model, twin))
+    take_steps(optimizer, model, data(), 24)
+    batches = iter([batch for _ in range(2) for batch in _all(data())])
+
+    def run(factors):
+        losses = []
+        for factor in factors:
+            x, y = next(batches)
+            other.base.zero_grad()
+            loss = MSE(twin(x), y)
+            loss.backward()
+            for group in other.base.param_groups:
+                group["lr"] *= factor
+            other.base.step()
+            for group in other.base.param_groups:
+                group["lr"] = 1e-2
+            losses.append(loss.detach().double())
+        return torch.stack(losses)
+
+    losses = torch.cat([other.advance(10, run), other.advance(14, run)])
+    assert len(losses) == 24
+    assert_same_bits(bits(model), bits(twin))
+    assert other.state_dict()["param_groups"] == optimizer.state_dict()["param_groups"]
+
+
+_batches = data()
+
+
+def _all(_):
+    return list(_batches)
+
+
+def test_half_precision_overflow_is_undone():
+    model = network(dtype=torch.bfloat16)
+    batches = data(dtype=torch.bfloat16)
+    optimizer = controlled(model, batches, base=torch.optim.SGD(model.parameters(), lr=0.01), total_steps=50)
+    take_steps(optimizer, model, batches, 4)
+    before = bits(model)
+    take_steps(optimizer, model, batches, 4, spoil={1: 1e38})
+    assert optimizer.report.outcome in (Outcome.DIVERGED, Outcome.UNDONE)
+    for name, value in bits(model).items():
+        assert torch.equal(value, before[name])
+
+
+def test_prodigy_like_numbers_in_groups_are_undone():
+    """Prodigy and schedule-free optimizers keep their state in the parameter groups."""
+
+    class Counting(torch.optim.SGD):
+        def step(self, closure=None):
+            for group in self.param_groups:
+                group["k"] = group.get("k", 0) + 1
+            return super().step(closure)
+
+    model = network()
+    optimizer = controlled(model, data(), base=Counting(model.parameters(), lr=0.01), total_steps=50)
+    take_steps(optimizer, model, data(), 4)
+    take_steps(optimizer, model, data(), 4, spoil={0: math.nan})
+    assert optimizer.param_groups[0]["k"] == 4
+
+
+def test_sampler_with_replacement_gives_a_sample_of_all_rows():
+    x = torch.arange(256.0).unsqueeze(1).repeat(1, 6) / 256
+    dataset = torch.utils.data.TensorDataset(x, x[:, :1])
+    for num_samples in (32, 1024):
+        sampler = torch.utils.data.RandomSampler(dataset, replacement=True, num_samples=num_samples)
+        loader = torch.utils.data.DataLoader(dataset, batch_size=16, sampler=sampler)
+        rows = torch.cat([batch[0][:, 0] for batch in Objective(network(), MSE, loader).sample()._batches])
+        assert rows.max() > 0.75
+        assert rows.min() < 0.25
+
+
+def test_tensor_batches_are_copies_so_that_a_layer_that_works_in_place_spares_the_data():
+    x = torch.randn(64, 6)
+    kept = x.clone()
+    model = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, 1))
+    batches = TensorBatches(x, x[:, :1].clone(), batch_size=16, order="fixed")
+    optimizer = controlled(model, batches, total_steps=8)
+    take_steps(optimizer, model, batches, 8)
+    Objective(model, MSE, [(x, x[:, :1])])()
+    assert torch.equal(x, kept)

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from cmalight.rules.baselines import DecayRule, MonotoneRule
+from cmalight.rules.epochs import Decision, InnerCycle, Known
 from cmalight.rules.outcome import Outcome
 from cmalight.rules.paper import Constants
-from cmalight.rules.epochs import Decision, InnerCycle, Known
 
 INNER = InnerCycle(zeta=0.5, f_tilde=0.7, direction_norm=1.0, batches=10.0)
 KNOWN = Known(f_0=1.0, phi=0.8, f_current=0.9)

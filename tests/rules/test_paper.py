@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from cmalight.rules import paper
+from cmalight.rules.epochs import no_step
 from cmalight.rules.linesearch import SearchResult
 from cmalight.rules.paper import Constants, InnerCycle, Known, Outcome
-from cmalight.rules.epochs import no_step
 
 CONSTANTS = Constants(theta=0.75, tau=0.01, gamma=0.01)
 KNOWN = Known(f_0=1.0, phi=0.8, f_current=0.9)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cmalight.evaluation.ranks import is_sharded, local, summed_over_shards
+from cmalight.evaluation.ranks import is_sharded, local_parts, summed_over_shards
 
 # A norm in double precision makes a double copy of its tensor, so it is taken over pieces of this length.
 _PIECE = 1 << 20
@@ -22,7 +22,7 @@ def accumulation_dtype(device: torch.device) -> torch.dtype:
 @torch.no_grad()
 def sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
     """Σ ‖t‖² as a 0-dim tensor on the device of the first tensor; shards are summed over their holders."""
-    parts = [_real(local(t)) for t in tensors]
+    parts = _real(local_parts(tensors))
     dtype = accumulation_dtype(parts[0].device)
     norms = torch._foreach_norm(parts, 2, dtype=dtype)
     squares = [n.to(parts[0].device).square() for n in norms]
@@ -34,7 +34,8 @@ def sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
 @torch.no_grad()
 def distance(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
     """‖left − right‖ over all tensors together; `right` holds local shards where `left` is sharded."""
-    squares = [_squared_distance(_real(local(a)), _real(b)) for a, b in zip(left, right, strict=True)]
+    pairs = zip(_real(local_parts(left)), _real(right), strict=True)
+    squares = [_squared_distance(a, b) for a, b in pairs]
     if any(is_sharded(t) for t in left):
         return math.sqrt(float(summed_over_shards(squares, left)))
     return math.sqrt(float(torch.stack([s.to(squares[0].device) for s in squares]).sum()))
@@ -43,7 +44,8 @@ def distance(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
 def _squared_distance(a: Tensor, b: Tensor) -> Tensor:
     dtype = accumulation_dtype(a.device)
     total = torch.zeros((), dtype=dtype, device=a.device)
-    for x, y in zip(a.reshape(-1).split(_PIECE), b.reshape(-1).split(_PIECE), strict=True):
+    pieces = (torch.split(t.reshape(-1), _PIECE) for t in (a, b))
+    for x, y in zip(*pieces, strict=True):
         difference = x.to(dtype) - y.to(dtype)
         total += torch.dot(difference, difference)
     return total
@@ -52,19 +54,18 @@ def _squared_distance(a: Tensor, b: Tensor) -> Tensor:
 @torch.no_grad()
 def finite_flags(tensors: Sequence[Tensor]) -> list[bool]:
     """Whether each tensor has finite numbers only; integers always do. One wait for all of them."""
-    counted = [(i, _real(t)) for i, t in enumerate(tensors) if (t.is_floating_point() or t.is_complex()) and t.numel()]
+    numbers = [i for i, t in enumerate(tensors) if (t.is_floating_point() or t.is_complex()) and t.numel()]
     flags = [True] * len(tensors)
-    if counted:
-        largest = torch._foreach_norm([t for _, t in counted], math.inf)
-        device = largest[0].device
-        found = torch.stack([value.to(device, torch.float32 if device.type == "mps" else torch.float64) for value in largest])
-        for (i, _), is_finite in zip(counted, torch.isfinite(found).tolist(), strict=True):
-            flags[i] = is_finite
+    if numbers:
+        largest = torch._foreach_norm(_real([tensors[i] for i in numbers]), math.inf)
+        dtype, device = accumulation_dtype(largest[0].device), largest[0].device
+        found = torch.isfinite(torch.stack([value.to(device, dtype) for value in largest])).tolist()
+        for number, is_finite in zip(numbers, found, strict=True):
+            flags[number] = is_finite
     return flags
 
 
-def _real(t: Tensor) -> Tensor:
-    t = t.detach()
-    if t.is_sparse:
-        t = t.coalesce().values()
-    return torch.view_as_real(t) if t.is_complex() else t
+def _real(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Complex numbers as pairs, sparse tensors as their values."""
+    dense = [t.detach().coalesce().values() if t.is_sparse else t.detach() for t in tensors]
+    return [torch.view_as_real(t) if t.is_complex() else t for t in dense]

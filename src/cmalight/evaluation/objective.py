@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset, default_collate
 
 from cmalight.errors import check_choice, check_whole
@@ -22,6 +22,7 @@ from cmalight.evaluation.sample import SEED, sample_batches
 from cmalight.evaluation.state import modules_kept
 
 Forward = Callable[[Any, Any], tuple[Tensor, Any]]
+_NOWHERE = torch.empty(0)  # stands for the parameters of a model that has none
 
 
 class Objective:
@@ -49,6 +50,7 @@ class Objective:
         evaluations: Full evaluations so far.
         evaluated_rows: Rows evaluated so far on this rank, by full evaluations and by samples.
         samples: The sum of the counts of the last full evaluation.
+        modules: The model and, where it is a module, the loss.
         before_batch: Called before each batch of a full evaluation; it may raise, to break it off.
 
     Raises:
@@ -93,6 +95,7 @@ class Objective:
             check_whole("eval_batch_size", eval_batch_size, least=1)
         self.model = model
         self.loss_fn = loss_fn
+        self.modules: tuple[nn.Module, ...] = (model, loss_fn) if isinstance(loss_fn, nn.Module) else (model,)
         self.data = _reiterable(data)
         self.mode = mode
         self.process_group = process_group
@@ -131,11 +134,6 @@ class Objective:
                 weights = sum(p.numel() for p in self.model.parameters())
                 self._sample = Sample(self, sample_batches(self._own_part(), weights=weights, rows=self._sample_rows))
         return self._sample
-
-    @property
-    def modules(self) -> tuple[nn.Module, ...]:
-        """The model and, where it is a module, the loss."""
-        return (self.model, self.loss_fn) if isinstance(self.loss_fn, nn.Module) else (self.model,)
 
     def is_like(self, other: Any) -> bool:
         """Whether another objective gives the same values: it has the same model, loss and data.
@@ -216,7 +214,8 @@ class Objective:
             total.add_(loss.to(total.device), alpha=count)
             samples += count
             self.evaluated_rows += int(batch_size(batch) or count)
-        rows = self._ranks.gather(0.0 if total is None else float(total.item()), samples)
+        ranks = ranks_of(self.model, self.process_group)
+        rows = ranks.gather(0.0 if total is None else float(total.item()), samples)
         loss_sum, samples = (sum(column) for column in zip(*rows, strict=True))
         if not samples:
             raise ValueError("Objective has no sample to evaluate: the data are empty")
@@ -234,8 +233,8 @@ class Objective:
         Raises:
             ValueError: If the loss is no scalar, or its samples cannot be counted.
         """
-        device = next((p.device for p in self.model.parameters()), torch.device("cpu"))
-        own = tree_map(lambda part: _own_copy(part, device) if isinstance(part, Tensor) else part, batch)
+        device = next(iter(self.model.parameters()), _NOWHERE).device
+        own = tree_map_only(Tensor, lambda part: part.to(device, copy=True, non_blocking=True), batch)
         loss, count = self._counted(own) if self._forward is not None else self._of_pair(own)
         loss = torch.as_tensor(loss)
         if loss.numel() != 1:
@@ -332,15 +331,12 @@ def _generators_of(data: Any) -> list[torch.Generator]:
     return [generator for generator in found if isinstance(generator, torch.Generator)]
 
 
-def _own_copy(part: Tensor, device: torch.device) -> Tensor:
-    moved = part.to(device, non_blocking=True)
-    return moved.clone() if moved is part else moved
-
-
 def _same_tensors(left: Any, right: Any) -> bool:
     if not (isinstance(left, TensorBatches) and isinstance(right, TensorBatches)):
         return False
-    return len(left.tensors) == len(right.tensors) and all(a is b for a, b in zip(left.tensors, right.tensors, strict=True))
+    return len(left.tensors) == len(right.tensors) and all(
+        a is b for a, b in zip(left.tensors, right.tensors, strict=True)
+    )
 
 
 def _describe(batch: Any) -> str:

@@ -35,7 +35,7 @@ class Ranks:
         return self.size == 1
 
     def gather(self, *values: float) -> list[tuple[float, ...]]:
-        """Everybody's values in double precision, one row per rank: the same table, so the same decision, everywhere."""
+        """Everybody's values in double precision, one row per rank: the same table on every rank."""
         if self.alone:
             return [values]
         # A sum of tables in which only the own row is not 0 is one message, and exact.
@@ -91,14 +91,13 @@ def is_sharded(tensor: Tensor) -> bool:
     return module is not None and isinstance(tensor, module.DTensor)
 
 
-def local(tensor: Tensor) -> Tensor:
-    """What this rank holds of a tensor: its shard, by reference, or all of it."""
-    if not is_sharded(tensor):
-        return tensor
-    shard: Any = tensor
+def local_parts(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """What this rank holds of each tensor: its shard, by reference, or all of it."""
+    module = sys.modules.get("torch.distributed.tensor")
+    if module is None:
+        return list(tensors)
     with torch.no_grad():
-        part: Tensor = shard.to_local()
-    return part
+        return [t.to_local() if isinstance(t, module.DTensor) else t for t in tensors]
 
 
 def reshard(model: nn.Module | None) -> None:

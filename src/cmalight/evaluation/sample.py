@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from cmalight.evaluation.batches import TensorBatches
+from cmalight.evaluation.counting import batch_size
 
 SEED = 0x5A3917
 # Two batches cost about 2 % of a window of 32 steps: a step has a forward and a backward pass, an evaluation has one
@@ -34,21 +36,19 @@ def sample_batches(data: Iterable[Any], *, weights: int, rows: Sequence[int] | N
         ValueError: If rows were chosen and single rows cannot be had.
     """
     if isinstance(data, TensorBatches):
-        numbers = _chosen(range(data.samples), data.batch_size, weights) if rows is None else list(rows)
-        return [data.rows(part) for part in _cut(numbers, data.batch_size)]
+        return [data.rows(part) for part in _cut(range(data.samples), data.batch_size, weights, rows)]
     loader = _map_style(data)
     if loader is None:
         if rows is not None:
             raise ValueError("sample_rows needs data whose rows can be had by number: TensorBatches or a DataLoader")
         if isinstance(data, list | tuple):
-            return [data[number] for number in _drawn(range(len(data)), _BATCHES)]
+            cheap = min(_ROWS, _PRODUCTS // max(1, weights)) / (batch_size(data[0]) or _ROWS) if data else 0
+            return [data[number] for number in _drawn(range(len(data)), max(_BATCHES, math.ceil(cheap)))]
         return list(itertools.islice(iter(data), _BATCHES))
     if rows is None and type(loader.batch_sampler) is not BatchSampler:  # a sampler of the user's own cuts the batches
         cut = list(loader.batch_sampler or ())
         return [_item_batch(loader, cut[number]) for number in _drawn(range(len(cut)), _BATCHES)]
-    size = loader.batch_size or 1
-    numbers = _chosen(_population(loader), size, weights) if rows is None else list(rows)
-    return [_item_batch(loader, part) for part in _cut(numbers, size)]
+    return [_item_batch(loader, part) for part in _cut(_population(loader), loader.batch_size or 1, weights, rows)]
 
 
 def _map_style(data: Any) -> DataLoader[Any] | None:
@@ -64,19 +64,21 @@ def _population(loader: DataLoader[Any]) -> Sequence[int]:
     return list(loader.sampler)
 
 
-def _chosen(population: Sequence[int], batch_size: int, weights: int) -> list[int]:
+def _cut(population: Sequence[int], size: int, weights: int, rows: Sequence[int] | None) -> list[list[int]]:
+    """The numbers of the rows in each batch: of the loader's size, or one batch where many rows cost nothing."""
     cheap = min(_ROWS, _PRODUCTS // max(1, weights))
-    return _drawn(population, max(_BATCHES * batch_size, cheap))
+    if rows is None:
+        numbers = _drawn(population, max(_BATCHES * size, cheap))
+        size = max(size, cheap)
+    else:
+        numbers = list(rows)
+    return [numbers[start : start + size] for start in range(0, len(numbers), size)]
 
 
 def _drawn(population: Sequence[int], count: int) -> list[int]:
     generator = torch.Generator().manual_seed(SEED)
     places = torch.randperm(len(population), generator=generator)[:count].sort().values.tolist()
     return [population[place] for place in places]
-
-
-def _cut(numbers: list[int], size: int) -> list[list[int]]:
-    return [numbers[start : start + size] for start in range(0, len(numbers), size)]
 
 
 def _item_batch(loader: DataLoader[Any], numbers: list[int]) -> Any:

@@ -16,13 +16,15 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cmalight.evaluation.norms import distance, finite_flags
-from cmalight.evaluation.ranks import local, reshard
+from cmalight.evaluation.ranks import local_parts, reshard
 
 # Entries of a parameter group that belong to the user and to schedulers; other numbers there are the base's own state
 # (Prodigy and schedule-free optimizers keep theirs in the groups).
 _OF_THE_USER = frozenset(
-    ("params", "lr", "initial_lr", "max_lr", "min_lr", "betas", "momentum", "base_momentum", "max_momentum")
-    + ("weight_decay", "eps", "foreach", "fused", "maximize", "capturable", "differentiable", "param_names")
+    (
+        *("params", "lr", "initial_lr", "max_lr", "min_lr", "betas", "momentum", "base_momentum", "max_momentum"),
+        *("weight_decay", "eps", "foreach", "fused", "maximize", "capturable", "differentiable", "param_names"),
+    )
 )
 
 
@@ -34,8 +36,7 @@ class ModuleState:
         self._extra: list[tuple[nn.Module, Any]] = []
         for root in roots:
             for module in root.modules():  # in an order that a model of the same build has, too
-                if module._buffers:
-                    self._buffers.append((module, {n: (b, _clone(b)) for n, b in module._buffers.items()}))
+                self._buffers.append((module, {n: (b, _clone(b)) for n, b in module._buffers.items()}))
                 if type(module).get_extra_state is not nn.Module.get_extra_state:
                     self._extra.append((module, copy.deepcopy(module.get_extra_state())))
 
@@ -53,13 +54,10 @@ class ModuleState:
         for module, state in self._extra:
             module.set_extra_state(copy.deepcopy(state))
 
-    def tensors(self) -> list[Tensor]:
-        """The buffers as they are now."""
-        return [buffer for _, buffers in self._buffers for buffer, _ in buffers.values() if buffer is not None]
-
-    def copies(self) -> list[Tensor]:
-        """The buffers as they were, in the same order."""
-        return [v for _, buffers in self._buffers for b, v in buffers.values() if b is not None and v is not None]
+    def pairs(self) -> list[tuple[Tensor, Tensor]]:
+        """Each buffer as it is now, and as it was."""
+        found = [pair for _, buffers in self._buffers for pair in buffers.values()]
+        return [(buffer, value) for buffer, value in found if buffer is not None and value is not None]
 
     def state_dict(self) -> dict[str, Any]:
         """The copies, without the modules."""
@@ -109,16 +107,16 @@ class RunState:
     def snapshot(self) -> Snapshot:
         """Copy everything."""
         return Snapshot(
-            weights=[local(p).detach().clone() for p in self.parameters],
+            weights=[p.detach().clone() for p in local_parts(self.parameters)],
             modules=ModuleState(*self.modules),
             base={p: {k: _copied(v) for k, v in own.items()} for p, own in self._optimizer.state.items()},
-            groups=[self._own_numbers(group) for group in self._optimizer.param_groups],
+            groups=self._own_numbers(),
         )
 
     @torch.no_grad()
     def refresh(self, snapshot: Snapshot) -> Snapshot:
         """The state as it is now, in the memory of an older snapshot where it fits."""
-        here = [local(p) for p in self.parameters]
+        here = local_parts(self.parameters)
         if len(here) != len(snapshot.weights):
             return self.snapshot()
         torch._foreach_copy_(snapshot.weights, here)
@@ -130,16 +128,15 @@ class RunState:
             base[p] = {}
             for key, value in own.items():
                 old = before.get(key)
-                if isinstance(value, Tensor) and _fits(old, value):
-                    targets.append(local(old))  # type: ignore[arg-type]
-                    sources.append(local(value))
+                if isinstance(value, Tensor) and isinstance(old, Tensor) and old.shape == value.shape:
+                    targets.append(old)
+                    sources.append(value)
                     base[p][key] = old
                 else:
                     base[p][key] = _copied(value)
         if targets:
-            torch._foreach_copy_(targets, sources)
-        groups = [self._own_numbers(group) for group in self._optimizer.param_groups]
-        return Snapshot(snapshot.weights, ModuleState(*self.modules), base, groups)
+            torch._foreach_copy_(local_parts(targets), local_parts(sources))
+        return Snapshot(snapshot.weights, ModuleState(*self.modules), base, self._own_numbers())
 
     @torch.no_grad()
     def restore(self, snapshot: Snapshot) -> None:
@@ -147,6 +144,8 @@ class RunState:
         self.go_to(snapshot.weights)
         snapshot.modules.restore()
         state = self._optimizer.state
+        targets: list[Tensor] = []
+        sources: list[Tensor] = []
         for p in [p for p in state if p not in snapshot.base]:
             del state[p]
         for p, saved in snapshot.base.items():
@@ -154,10 +153,14 @@ class RunState:
             for key in [key for key in own if key not in saved]:
                 del own[key]
             for key, value in saved.items():
-                if isinstance(value, Tensor) and _fits(own.get(key), value):
-                    local(own[key]).copy_(local(value))
+                here = own.get(key)
+                if isinstance(value, Tensor) and isinstance(here, Tensor) and here.shape == value.shape:
+                    targets.append(here)
+                    sources.append(value)
                 else:
                     own[key] = _copied(value)
+        if targets:
+            torch._foreach_copy_(local_parts(targets), local_parts(sources))
         for group, numbers in zip(self._optimizer.param_groups, snapshot.groups, strict=False):
             group.update(numbers)
 
@@ -166,7 +169,7 @@ class RunState:
         """Set the weights, or those at start + fraction · (weights − start)."""
         if self.modules:
             reshard(self.modules[0])
-        here = [local(p) for p in self.parameters]
+        here = local_parts(self.parameters)
         torch._foreach_copy_(here, list(weights))
         if fraction != 1.0:  # in place, so that no further copy of the parameters is held
             torch._foreach_sub_(here, list(start))
@@ -182,20 +185,24 @@ class RunState:
 
         A buffer that was never finite, such as an attention mask of −inf, does not count.
         """
-        now: list[Tensor] = [*(local(p) for p in self.parameters), *snapshot.modules.tensors()]
-        before: list[Tensor | None] = [*snapshot.weights, *snapshot.modules.copies()]
+        now, before = list[Tensor](self.parameters), list[Tensor | None](snapshot.weights)
+        for buffer, value in snapshot.modules.pairs():
+            now.append(buffer)
+            before.append(value)
         for p, own in self._optimizer.state.items():
+            saved = snapshot.base.get(p, {})
             for key, value in own.items():
                 if isinstance(value, Tensor):
-                    now.append(local(value))
-                    old = snapshot.base.get(p, {}).get(key)
-                    before.append(local(old) if isinstance(old, Tensor) else None)
-        suspects = [old for flag, old in zip(finite_flags(now), before, strict=True) if not flag]
-        return all(old is not None and not finite_flags([old])[0] for old in suspects)
+                    now.append(value)
+                    before.append(saved.get(key))
+        suspects = [old for flag, old in zip(finite_flags(local_parts(now)), before, strict=True) if not flag]
+        return not any(old is None or finite_flags(local_parts([old]))[0] for old in suspects)
 
-    @staticmethod
-    def _own_numbers(group: dict[str, Any]) -> dict[str, Any]:
-        return {k: v for k, v in group.items() if k not in _OF_THE_USER and isinstance(v, bool | int | float)}
+    def _own_numbers(self) -> list[dict[str, Any]]:
+        """What the base keeps in its parameter groups, beside what the user set there."""
+        plain = bool | int | float
+        groups = self._optimizer.param_groups
+        return [{k: v for k, v in g.items() if k not in _OF_THE_USER and isinstance(v, plain)} for g in groups]
 
     def pack(self, snapshot: Snapshot, *, weights: bool = True) -> dict[str, Any]:
         """A snapshot as tensors and plain values, for a state_dict; without `weights`, of the modules only.
@@ -214,8 +221,8 @@ class RunState:
         snapshot = self.snapshot()
         snapshot.modules.load_state_dict(packed)
         if "weights" in packed:
-            pairs = zip(self.parameters, packed["weights"], strict=True)
-            snapshot.weights = [w.to(local(p), copy=True) for p, w in pairs]
+            pairs = zip(local_parts(self.parameters), packed["weights"], strict=True)
+            snapshot.weights = [w.to(p.device, p.dtype, copy=True) for p, w in pairs]
             own = zip(self.parameters, packed["base"], strict=True)
             snapshot.base = {p: _on_device_of(p, values) for p, values in own if values is not None}
             snapshot.groups = copy.deepcopy(packed["groups"])
@@ -235,17 +242,15 @@ def modules_kept(*modules: nn.Module) -> Iterator[None]:
         state.restore()
 
 
-def _fits(old: Any, new: Tensor) -> bool:
-    return isinstance(old, Tensor) and old.shape == new.shape and old.dtype == new.dtype and old.device == new.device
-
-
 def _copied(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, Tensor) else copy.deepcopy(value)
 
 
 def _on_device_of(p: Tensor, values: dict[str, Any]) -> dict[str, Any]:
     """Step counters stay where torch keeps them: on the CPU, unless they were saved from a device."""
-    return {k: v.to(p.device, copy=True) if isinstance(v, Tensor) and v.dim() else _copied(v) for k, v in values.items()}
+    return {
+        k: v.to(p.device, copy=True) if isinstance(v, Tensor) and v.dim() else _copied(v) for k, v in values.items()
+    }
 
 
 def _is_expanded(buffer: Tensor) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -120,7 +119,7 @@ class Controlled(WindowOptimizer):
     # The groups and the state are the base's, so that there is one home for each.
 
     @property
-    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+    def param_groups(self) -> list[dict[str, Any]]:
         """The base's parameter groups."""
         return self.base.param_groups
 
@@ -129,7 +128,7 @@ class Controlled(WindowOptimizer):
         self.base.param_groups = groups
 
     @property
-    def state(self) -> Any:  # type: ignore[override]
+    def state(self) -> Any:
         """The base's state."""
         return self.base.state
 
@@ -158,7 +157,7 @@ class Controlled(WindowOptimizer):
         return 1.0 if self._memory is None else self._memory.scale
 
     @_disable_dynamo
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step of the base; the window is judged after its last step.
 
         Args:
@@ -225,10 +224,12 @@ class Controlled(WindowOptimizer):
         window = self.window
         if window is None or not window.steps:
             return self.report
-        ranks = self.ranks(self.objective)
-        refuse_unequal(ranks, window.steps)
-        steps, memory = window.taken(), self._memory_now
-        is_finite = all(row[0] for row in ranks.gather(float(self.run_state.is_finite(window.snapshot))))
+        is_finite = self.run_state.is_finite(window.snapshot)
+        if not (ranks := self.ranks(self.objective)).alone:
+            rows = ranks.gather(window.steps, is_finite)
+            refuse_unequal(rows)
+            is_finite = all(row[1] for row in rows)
+        steps, memory = window.taken(), self._memory or self._memory_now
         f_end = self._look() if is_finite else math.inf
         verdict, self._memory = self.rule.decide(memory, f_end, steps)
         outcome = Outcome.KEPT if verdict.keeps else (Outcome.UNDONE if math.isfinite(f_end) else Outcome.DIVERGED)
@@ -306,8 +307,11 @@ class Controlled(WindowOptimizer):
         scale = self._memory.scale  # type: ignore[union-attr]
         if self.total_steps is not None:
             if steps == self.total_steps:
-                self._say_once("past", f"total_steps={self.total_steps} are done: further steps use the last, tiny, "
-                               "learning rate. Give Controlled the real number of steps.")
+                self._say_once(
+                    "past",
+                    f"total_steps={self.total_steps} are done: further steps use the last, tiny, "
+                    "learning rate. Give Controlled the real number of steps.",
+                )
             share = (min(steps, self.total_steps - 1) + 0.5) / self.total_steps
         elif self.progress is not None:
             share = self._agreed_share()
@@ -328,32 +332,24 @@ class Controlled(WindowOptimizer):
 
     def _look(self) -> float:
         """The sample's loss where the base is judged, +inf where it is not finite."""
-        with self._where_judged():
-            sample = getattr(self.objective, "sample", None)
-            value = float(self.objective() if sample is None else sample()())
-        return value if math.isfinite(value) else math.inf
-
-    @contextmanager
-    def _where_judged(self) -> Iterator[None]:
-        """Schedule-free optimizers train at one point and are judged at another."""
-        switches = self.param_groups[0].get("train_mode") is True
+        switches = self.base.param_groups[0].get("train_mode") is True  # a schedule-free base trains at another point
         if switches:
             self.base.eval()  # type: ignore[attr-defined]
-        try:
-            yield
-        finally:
-            if switches:
-                self.base.train()  # type: ignore[attr-defined]
+        sample = getattr(self.objective, "sample", None)
+        value = float(self.objective() if sample is None else sample()())
+        if switches:
+            self.base.train()  # type: ignore[attr-defined]
+        return value if math.isfinite(value) else math.inf
 
     def _say_what_is_odd(self) -> None:
         scheduled = self.total_steps is not None or self.progress is not None
         if not scheduled and "initial_lr" not in self.param_groups[0]:
             self._say_once(
                 "schedule",
-                f"{type(self).__name__} has no schedule: the learning rate stays constant. Give total_steps, the number "
-                "of steps of the run, or use one of torch's learning rate schedulers.",
+                f"{type(self).__name__} has no schedule: the learning rate stays constant. Give total_steps, the "
+                "number of steps of the run, or use one of torch's learning rate schedulers.",
             )
-        if self._memory_now.refused >= _SUSPICIOUS:
+        if self._memory is not None and self._memory.refused >= _SUSPICIOUS:
             self._say_once(
                 "refused",
                 f"{type(self).__name__} has undone {_SUSPICIOUS} windows in a row. Likely causes: a learning rate far "
@@ -401,7 +397,10 @@ class Controlled(WindowOptimizer):
         self.unpack_window()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if not name.startswith("_optimizer_")}
+        kept = {name: value for name, value in self.__dict__.items() if not name.startswith("_optimizer_")}
+        if self.window is not None:  # torch counts the writes to a copy anew
+            kept["window"] = replace(self.window, versions=None)
+        return kept
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         Optimizer.__setstate__(self, state)

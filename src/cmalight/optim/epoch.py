@@ -11,7 +11,7 @@ from torch import Tensor
 from cmalight.evaluation.counting import batch_size
 from cmalight.optim.epoch_judge import EpochJudge
 from cmalight.optim.reports import EpochReport
-from cmalight.optim.window import Window, as_count
+from cmalight.optim.window import EpochWindow, as_count
 from cmalight.rules.epochs import Known
 
 if TYPE_CHECKING:
@@ -44,14 +44,16 @@ class Epoch:
         self._last_batch: Any = None
 
     @property
-    def window(self) -> Window:
+    def window(self) -> EpochWindow:
         """The optimizer's window, which this epoch fills.
 
         Raises:
             RuntimeError: If the epoch is not under way.
         """
         window = self._optimizer.window
-        if window is None or self._optimizer.current_epoch is not self:
+        if self._abandoned:
+            raise RuntimeError("The epoch was abandoned: leave its `with` block")
+        if not isinstance(window, EpochWindow) or self._optimizer.current_epoch is not self:
             raise RuntimeError("The epoch is not under way: use `with optimizer.epoch(objective) as epoch:`")
         return window
 
@@ -62,8 +64,8 @@ class Epoch:
             raise RuntimeError("This epoch is over: begin another with `with optimizer.epoch(objective) as epoch:`")
         self._is_new = False
         self._judge = EpochJudge(optimizer, self._objective)
-        self._judge.begin()
         optimizer.adopt(self._objective)
+        self._judge.begin()
         optimizer.current_epoch = self  # last, so that an epoch that could not begin is not in the way of another
         return self
 
@@ -87,7 +89,7 @@ class Epoch:
         window.counts.add(samples)
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
-        """The batches of `loader`; so that a closure need not say how large each is.
+        """The batches of `loader`, until the epoch is abandoned; a closure need not say how large each is.
 
         Args:
             loader: Anything that can be iterated once.
@@ -98,6 +100,8 @@ class Epoch:
         for batch in loader:
             self._last_batch = batch
             yield batch
+            if self._abandoned:
+                return
 
     def advance(self, sizes: Sequence[int], run: Callable[[list[float]], Tensor]) -> Tensor:
         """Take several steps by an engine.
@@ -151,9 +155,8 @@ class Epoch:
             if kind is not None and optimizer.known is not None:
                 optimizer.known = Known(optimizer.known.f_0, optimizer.known.phi, None)
             optimizer.current_epoch = None
-            if optimizer.window is not None:
-                optimizer.window.steps = 0
-                optimizer.window = None
+            optimizer.window = None
+            optimizer.remember_what_is_seen()
 
     def _refuse_part_of_an_epoch(self) -> None:
         seen = self.window.counts.total

@@ -11,7 +11,7 @@ import torch
 from cmalight.evaluation.state import Snapshot
 from cmalight.optim.host import refuse_unequal
 from cmalight.optim.reports import EpochReport
-from cmalight.optim.window import Window
+from cmalight.optim.window import EpochWindow
 from cmalight.rules.epochs import Decision, InnerCycle, Known, no_step
 
 if TYPE_CHECKING:
@@ -31,17 +31,21 @@ class EpochJudge:
         self._objective = objective
         self._rule: Any = optimizer.rule()
         self._ranks = optimizer.ranks(objective)
-        self._evaluations = optimizer.evaluations
         self._end: Snapshot | None = None  # w̃, once the weights have left it
         self.samples = 0.0
 
     def begin(self) -> None:
         """Line 3, at w⁰: evaluate f(w⁰)."""
         optimizer = self._optimizer
+        if not optimizer.zeta > 0.0:
+            raise ValueError("lr of every parameter group is 0, so an epoch cannot move the weights")
+        if not any(p.requires_grad for p in optimizer.run_state.parameters):
+            raise ValueError("There is nothing to train: no parameter of the optimizer requires a gradient")
+        optimizer.forget_if_changed()
         if optimizer.known is None:
             f_0 = math.nan if self._objective is None else self._evaluate()
             if self._objective is not None and not math.isfinite(f_0):
-                raise ValueError(f"The objective is {f_0} at the start: check the data, the loss and the initial weights")
+                raise ValueError(f"The objective is {f_0} at the start: check data, loss and initial weights")
             optimizer.known = self._rule.init(f_0)
             optimizer.zeta_0 = optimizer.zeta
             if getattr(self._rule, "certified", False):
@@ -49,7 +53,7 @@ class EpochJudge:
         # Every rank has seen its part; the objective counts the samples of all of them.
         self.samples = float(getattr(self._objective, "samples", 0.0)) / self._ranks.size
 
-    def conclude(self, window: Window) -> EpochReport:
+    def conclude(self, window: EpochWindow) -> EpochReport:
         """Decide, go where the decision leads, and write it down.
 
         Whatever fails or is interrupted on the way leaves the weights at w^k, not at a trial point.
@@ -72,11 +76,11 @@ class EpochJudge:
     def _inner_cycle(self) -> InnerCycle:
         """Line 5, over all ranks."""
         window, run_state = self._window, self._optimizer.run_state
-        refuse_unequal(self._ranks, window.steps)
         moved = run_state.distance_from(window.snapshot)
         loss = window.losses.value() if run_state.is_finite(window.snapshot) else math.inf
-        rows = self._ranks.gather(loss, window.counts.total)
-        loss, samples = (sum(column) for column in zip(*rows, strict=True))
+        rows = self._ranks.gather(window.steps, loss, window.counts.total)
+        refuse_unequal(rows)
+        _, loss, samples = (sum(column) for column in zip(*rows, strict=True))
         f_tilde = loss / samples
         return InnerCycle(
             zeta=self._zeta,
@@ -110,8 +114,9 @@ class EpochJudge:
             f_tilde=inner.f_tilde,
             phi=decision.phi,
             direction_norm=inner.direction_norm,
-            evaluations=optimizer.evaluations - self._evaluations,
+            evaluations=optimizer.evaluations - optimizer.reported,
         )
+        optimizer.reported = optimizer.evaluations
         if optimizer.needs_objective:
             certified = getattr(self._rule, "certified", True)
             optimizer.warn_if_stalled(cycles=not certified, advice=_TRY_LR if certified else _TRY_CERTIFIED)
@@ -156,7 +161,10 @@ class EpochJudge:
 
     def _evaluate(self) -> float:
         self._optimizer.evaluations += 1
-        return self._with_penalty(float(self._objective()))
+        value = self._objective()
+        if value is None:
+            raise ValueError("The objective gave None; expected it to return the mean loss")
+        return self._with_penalty(float(value))
 
     def _look(self) -> float:
         sample = getattr(self._objective, "sample", None)

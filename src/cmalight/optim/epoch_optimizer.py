@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
@@ -18,11 +17,12 @@ from cmalight.errors import check_fraction, check_least, check_positive, check_w
 from cmalight.evaluation.norms import sum_of_squares
 from cmalight.optim.epoch import Epoch
 from cmalight.optim.host import WindowOptimizer, is_zero, modules_of, refuse_maximize
+from cmalight.optim.window import EpochWindow, Window
 from cmalight.rules.epochs import EpochRule, Known
 from cmalight.rules.paper import Constants
 
 # After so many epochs that moved nothing, or that changed neither φ nor ζ, the user is told.
-_STILL = 20
+_STILL = 30
 
 
 class EpochOptimizer(WindowOptimizer):
@@ -38,6 +38,7 @@ class EpochOptimizer(WindowOptimizer):
     """
 
     needs_objective: ClassVar[bool] = True
+    window_type: ClassVar[type[Window]] = EpochWindow
     settings: dict[str, Any]
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any], settings: dict[str, Any], *, maximize: bool) -> None:
@@ -58,9 +59,11 @@ class EpochOptimizer(WindowOptimizer):
         self.zeta_0 = self.zeta
         self.epochs = 0
         self.evaluations = 0
+        self.reported = 0  # of these, in the reports so far
         self.unmoved = 0  # epochs in a row that were rolled back
         self.unchanged = 0  # epochs in a row that changed neither φ nor ζ
         self._objective: Any = None
+        self._seen: tuple[Any, ...] | None = None
         self.watch()
 
     @abstractmethod
@@ -139,7 +142,7 @@ class EpochOptimizer(WindowOptimizer):
                 group["lr"] = group["lr"] * factor
 
     @_disable_dynamo
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One gradient step; inside an epoch a short batch takes a shorter one.
 
         Args:
@@ -182,9 +185,9 @@ class EpochOptimizer(WindowOptimizer):
                     _device_dtype_check_for_fused(p)
             sgd(
                 params,
-                [p.grad for p in params],  # type: ignore[misc]
+                [p.grad for p in params],
                 [None] * len(params),
-                has_sparse_grad=any(p.grad.is_sparse for p in params),  # type: ignore[union-attr]
+                has_sparse_grad=any(p.grad.is_sparse for p in params),
                 foreach=group["foreach"],
                 fused=group["fused"],
                 grad_scale=getattr(self, "grad_scale", None),
@@ -260,6 +263,19 @@ class EpochOptimizer(WindowOptimizer):
         if self.window is None or not self.window.steps:
             self.open_window()
 
+    def forget_if_changed(self) -> None:
+        """f(w^k) is not known any more where somebody else has changed the weights, or the weight decay."""
+        if self.known is not None and self._seen not in (None, self._what_is_seen()):
+            self.known = Known(self.known.f_0, self.known.phi, None)
+
+    def remember_what_is_seen(self) -> None:
+        """f(w^k) belongs to the weights and the weight decay as they are now."""
+        self._seen = self._what_is_seen()
+
+    def _what_is_seen(self) -> tuple[Any, ...]:
+        weights = [*self.run_state.parameters, *(p for module in self.run_state.modules for p in module.parameters())]
+        return sum(p._version for p in weights), *(group["weight_decay"] for group in self.param_groups)
+
     def warn_if_stalled(self, *, cycles: bool, advice: str) -> None:
         """Say once that epochs move nothing, or go round in a circle.
 
@@ -274,7 +290,7 @@ class EpochOptimizer(WindowOptimizer):
     def control_state(self) -> dict[str, Any]:
         """What is known between epochs, as plain numbers."""
         known = None if self.known is None else [self.known.f_0, self.known.phi, self.known.f_current]
-        names = ("sample_first", "zeta_0", "epochs", "evaluations", "unmoved", "unchanged")
+        names = ("sample_first", "zeta_0", "epochs", "evaluations", "reported", "unmoved", "unchanged")
         return {"known": known, **{name: getattr(self, name) for name in names}, "settings": dict(self.settings)}
 
     def load_control_state(self, saved: dict[str, Any] | None) -> None:
@@ -295,9 +311,8 @@ class EpochOptimizer(WindowOptimizer):
         Optimizer.load_state_dict(self, state_dict)
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_objective", "current_epoch")
-        kept = {k: v for k, v in self.__dict__.items() if not k.startswith("_optimizer_") and k not in left_out}
-        return {**kept, "_objective": None, "current_epoch": None}
+        kept = {k: v for k, v in self.__dict__.items() if not k.startswith("_optimizer_")}
+        return {**kept, "_objective": None, "current_epoch": None, "_seen": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
@@ -24,6 +24,7 @@ class WindowOptimizer(Optimizer):
     be saved at any step.
     """
 
+    window_type: ClassVar[type[Window]] = Window
     window: Window | None
     run_state: RunState
     packed_window: dict[str, Any] | None = None  # of a state_dict, until the modules are known that it belongs to
@@ -49,7 +50,7 @@ class WindowOptimizer(Optimizer):
         """Begin a window here, in the memory of the last one where it fits."""
         last = self.window
         snapshot = self.run_state.snapshot() if last is None else self.run_state.refresh(last.snapshot)
-        self.window = Window(snapshot, versions=self._versions())
+        self.window = self.window_type(snapshot, versions=self._versions())
         return self.window
 
     def window_for_step(self) -> Window:
@@ -66,7 +67,7 @@ class WindowOptimizer(Optimizer):
         return window
 
     def _versions(self) -> int:
-        return sum(p._version for group in self.param_groups for p in group["params"])
+        return sum([p._version for p in self.run_state.parameters])
 
     def roll_back(self) -> None:
         """Put weights, buffers and the optimizer's state back to where the window began, bit for bit."""
@@ -107,7 +108,7 @@ class WindowOptimizer(Optimizer):
         """Open the window that a state_dict had; the modules whose buffers it holds are known now."""
         if (packed := self.packed_window) is not None:
             self.packed_window = None
-            self.window = Window(self.run_state.unpack(packed["snapshot"]))
+            self.window = self.window_type(self.run_state.unpack(packed["snapshot"]))
             self.window.load_state_dict(packed)
 
     @abstractmethod
@@ -130,9 +131,9 @@ def refuse_maximize(groups: list[dict[str, Any]]) -> None:
         raise ValueError("maximize=True cannot be watched: negate the loss instead")
 
 
-def refuse_unequal(ranks: Ranks, steps: int) -> None:
-    """All ranks must take the same number of steps."""
-    counts = sorted({int(row[0]) for row in ranks.gather(float(steps))})
+def refuse_unequal(rows: list[tuple[float, ...]]) -> None:
+    """All ranks must take the same number of steps, which is the first value that each of them gave."""
+    counts = sorted({int(row[0]) for row in rows})
     if len(counts) > 1:
         raise RuntimeError(
             f"The ranks have taken {counts} steps: give every rank equally many batches, "

@@ -32,7 +32,7 @@ class SOAP(Optimizer):
         first gradient of this parameter:                       no step is taken on it
             t = 0, M = 0, V = 0
             L = (1 - beta2) G G',  R = (1 - beta2) G' G
-            Q_L = basis(L), Q_R = basis(R)                      basis: eigenvectors of A / trace(A), largest first
+            Q_L = mask(eigenvectors of L / trace(L)), Q_R likewise, largest eigenvalue first
         every later gradient:
             t = t + 1
             N = Q_L' G Q_R                                      rotate
@@ -49,11 +49,15 @@ class SOAP(Optimizer):
                     S = (A / trace(A)) Q
                     order = columns of S by (Q * S).sum(rows), largest first
                     V = V with the rows (left) or columns (right) in this order
-                    Q = the Q factor of the QR decomposition of S[:, order]
+                    Q = mask(the Q factor of the QR decomposition of S[:, order])
                 M = Q_L' M Q_R
 
-    Adam's step is the same with :math:`Q_L = Q_R = I` and no factors; it skips the first gradient, too. The signs of
-    the columns of a basis don't matter: they cancel.
+        mask(Q): row i of Q becomes zero where A[i, i] = 0 in its factor A; not if all of them are 0
+
+    The mask keeps dead inputs and unseen rows of an embedding where they are, as Adam does: without it rounding, and
+    eigenvectors of the eigenvalue zero, would move them by full steps. Adam's step is the same as above with
+    :math:`Q_L = Q_R = I` and no factors; it skips the first gradient, too. The signs of the columns of a basis don't
+    matter: they cancel.
 
     State of a parameter, for ``state_dict`` and for other engines. All tensors are contiguous, change in place and are
     float32 for half precision parameters, else of the parameter's own dtype:
@@ -185,73 +189,75 @@ class SOAP(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            self._house([param for param in group["params"] if param.grad is not None], group["max_side"])
-            for run in self._runs(group["params"]):
+            for run in self._runs(group):
                 _advance(run, group)
-                for param in run.params:
-                    self.state[param]["step"] = run.step
+                for state in run.states:
+                    state["step"] = run.step
         return loss
 
-    def _house(self, params: list[Tensor], max_side: int) -> None:
-        """Give parameters a place in a bucket: new ones, and those whose state was loaded or replaced."""
-        together: dict[object, list[Tensor]] = {}
-        for param in params:
-            if param.grad is not None and param.grad.layout != torch.strided:
-                raise RuntimeError("SOAP got a sparse gradient; expected a dense one, as of nn.Embedding(sparse=False)")
-            home = self._homes.get(param)
-            if home is None or not home[0].holds(home[1], self.state[param]):
-                key = _bucket_key(param, self.state[param], max_side)
-                together.setdefault(key, []).append(param)
-        for members in together.values():
-            bucket = _Bucket(members, [self.state[param] for param in members], max_side)
-            self._homes.update({param: (bucket, index) for index, param in enumerate(members)})
-
-    def _runs(self, params: list[Tensor]) -> Iterator[_Run]:
+    def _runs(self, group: dict[str, Any]) -> Iterator[_Run]:
         """Split the parameters that have gradients into runs: neighbours in a bucket with the same step count."""
-        present: dict[_Bucket, list[tuple[int, int]]] = {}
-        for param in params:
-            if param.grad is not None:
-                bucket, index = self._homes[param]
-                present.setdefault(bucket, []).append((index, self.state[param]["step"] + 1))
-        for bucket, places in present.items():
-            begin = 0
-            for end in range(1, len(places) + 1):
-                index, step = places[end - 1]
-                if end == len(places) or places[end] != (index + 1, step):
-                    yield bucket.run(places[begin][0], index + 1, step)
-                    begin = end
+        homeless: dict[object, list[Tensor]] = {}
+        present: dict[_Bucket, list[int]] = {}
+        for param in group["params"]:
+            if param.grad is None:
+                continue
+            if param.grad.layout is not torch.strided:
+                raise RuntimeError("SOAP got a sparse gradient; expected a dense one, as of nn.Embedding(sparse=False)")
+            bucket, index = self._homes.get(param, (None, 0))
+            if bucket is not None and bucket.holds(index, self.state[param]):
+                present.setdefault(bucket, []).append(index)
+            else:
+                key = _bucket_key(param, self.state[param], group["max_side"])
+                homeless.setdefault(key, []).append(param)
+        for params in homeless.values():
+            bucket = _Bucket(params, [self.state[param] for param in params], group["max_side"])
+            self._homes.update({param: (bucket, index) for index, param in enumerate(params)})
+            present[bucket] = list(range(len(params)))
+        for bucket, indices in present.items():
+            yield from bucket.runs(indices)
+
+
+class _Side(NamedTuple):
+    """One side of the matrices in a stack: dimension 1 (left) or 2 (right)."""
+
+    dimension: int
+    factor: Tensor
+    basis: Tensor
+    basis_transposed: Tensor  # a view
 
 
 class _Run(NamedTuple):
     """Neighbours in a bucket that take the same step, with their part of each stack."""
 
-    bucket: _Bucket
     params: list[Tensor]
+    states: list[dict[str, Any]]
     step: int
-    stacks: dict[str, Tensor]
+    is_matrix: bool
+    row_shape: tuple[int, ...]
+    first: Tensor
+    second: Tensor
+    sides: list[_Side]
 
     def gradients(self) -> Tensor:
-        """Stack the gradients in the dtype of the state. One alone is not copied, so don't write to it."""
-        rows = [_whole_or_local(param, param.grad, self.bucket.is_matrix) for param in self.params]
-        rows = [grad.reshape(self.bucket.row_shape) for grad in rows]
+        """Stack the gradients in the dtype of the state. A single one is not copied, so don't write to it."""
+        rows = [_gradient(param, whole=self.is_matrix).reshape(self.row_shape) for param in self.params]
         stack = rows[0] if len(rows) == 1 else torch.cat(rows)
-        return stack.to(self.stacks["exp_avg"].dtype)
+        return stack.to(self.first.dtype)
 
     def apply(self, direction: Tensor, step_size: float | Tensor, decay: float | Tensor | None) -> None:
         """Decay the parameters and subtract the direction times the step size."""
         params = [_local(param) for param in self.params]
         if decay is not None:
             torch._foreach_mul_(params, decay)
-        if self.bucket.is_matrix:
+        if isinstance(step_size, Tensor):
+            direction, step_size = direction.mul_(step_size), 1.0
+        if self.is_matrix:
             updates = [_shard(update, param) for update, param in zip(direction.unbind(), self.params, strict=True)]
         else:
-            parts = direction.split([param.numel() for param in params])
+            parts = torch.split(direction, [param.numel() for param in params])
             updates = [part.view(param.shape) for part, param in zip(parts, params, strict=True)]
-        if isinstance(step_size, Tensor):
-            torch._foreach_mul_(updates, -step_size)
-            torch._foreach_add_(params, updates)
-        else:
-            torch._foreach_add_(params, updates, alpha=-step_size)
+        torch._foreach_add_(params, updates, alpha=-step_size)
 
 
 class _Bucket:
@@ -260,38 +266,57 @@ class _Bucket:
     def __init__(self, params: list[Tensor], states: list[dict[str, Any]], max_side: int) -> None:
         shapes = _state_shapes(params[0], states[0], max_side)
         self.params = params
+        self.states = states
         self.is_matrix = len(shapes) > 2
         self.row_shape = (1, *_matrix_shape(params[0])) if self.is_matrix else (-1,)
         sizes = [1 if self.is_matrix else _local(param).numel() for param in params]
         self.offsets = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
         self.views: list[dict[str, Tensor]] = [{} for _ in params]
         self.stacks: dict[str, Tensor] = {}
-        dtype = _state_dtype(params[0])
         for name, shape in shapes.items():
-            stack = torch.zeros((self.offsets[-1], *shape), dtype=dtype, device=params[0].device)
+            stack = torch.zeros((self.offsets[-1], *shape), dtype=_state_dtype(params[0]), device=params[0].device)
             self.stacks[name] = stack
-            for param, state, views, row in zip(params, states, self.views, stack.split(sizes), strict=True):
-                like_param = name.startswith("exp")
-                views[name] = _like(row, param, self.is_matrix) if like_param else row[0]
+            for param, state, views, rows in zip(params, states, self.views, torch.split(stack, sizes), strict=True):
+                views[name] = _like(rows, param, self.is_matrix) if name.startswith("exp_avg") else rows[0]
                 if name in state:
                     views[name].copy_(state[name])
         for state, views in zip(states, self.views, strict=True):
             state.setdefault("step", -1)
             state.update(views)
+        self.whole = self._part(0, len(params))
 
     def holds(self, index: int, state: dict[str, Any]) -> bool:
         """Whether the state of a member is still what lies in the stacks. Runs for each parameter in each step."""
+        if state is not self.states[index]:
+            return False
         for name, view in self.views[index].items():  # noqa: SIM110
             if state.get(name) is not view:
                 return False
         return True
 
-    def run(self, begin: int, end: int, step: int) -> _Run:
-        """Members begin to end, with their parts of the stacks."""
-        if end - begin == len(self.params):
-            return _Run(self, self.params, step, self.stacks)
+    def runs(self, indices: list[int]) -> Iterator[_Run]:
+        """Split these members into runs."""
+        steps = [self.states[index]["step"] + 1 for index in indices]
+        begin = 0
+        for end in range(1, len(indices) + 1):
+            if end < len(indices) and indices[end] == indices[end - 1] + 1 and steps[end] == steps[end - 1]:
+                continue
+            part = self.whole if end - begin == len(self.params) else self._part(indices[begin], indices[end - 1] + 1)
+            yield part._replace(step=steps[begin])
+            begin = end
+
+    def _part(self, begin: int, end: int) -> _Run:
         rows = slice(self.offsets[begin], self.offsets[end])
-        return _Run(self, self.params[begin:end], step, {name: stack[rows] for name, stack in self.stacks.items()})
+        stacks = {name: stack[rows] for name, stack in self.stacks.items()}
+        sides = [
+            _Side(dimension, stacks[name], stacks[f"{name}_basis"], stacks[f"{name}_basis"].mT)
+            for dimension, name in ((1, "left"), (2, "right"))
+            if name in stacks
+        ]
+        return _Run(
+            self.params[begin:end], self.states[begin:end], -1, self.is_matrix, self.row_shape,
+            stacks["exp_avg"], stacks["exp_avg_sq"], sides,
+        )  # fmt: skip
 
 
 def _advance(run: _Run, group: dict[str, Any]) -> None:
@@ -299,68 +324,63 @@ def _advance(run: _Run, group: dict[str, Any]) -> None:
     beta1, beta2 = group["betas"]
     grad = run.gradients()
     if run.step == 0:
-        _update_factors(run.stacks, grad, beta2)
-        _first_bases(run.stacks)
+        _update_factors(run.sides, grad, beta2)
+        for side in run.sides:
+            _set_basis(side, torch.linalg.eigh(_normalized(side.factor))[1].flip(2))
         return
-    first, second = run.stacks["exp_avg"], run.stacks["exp_avg_sq"]
-    rotated = _rotate(run.stacks, grad)
-    first.lerp_(rotated, 1 - beta1)
-    second.mul_(beta2).addcmul_(rotated, rotated, value=1 - beta2)
+    rotated = _rotate(run.sides, grad)
+    run.first.lerp_(rotated, 1 - beta1)
+    run.second.mul_(beta2).addcmul_(rotated, rotated, value=1 - beta2)
     correction = math.sqrt(1 - beta2**run.step)
-    direction = second.sqrt().add_(group["eps"] * correction)
-    torch.div(first, direction, out=direction)
+    direction = run.second.sqrt().add_(group["eps"] * correction)
+    torch.div(run.first, direction, out=direction)
     lr, weight_decay = group["lr"], group["weight_decay"]
     decay = 1 - lr * weight_decay if weight_decay else None
-    run.apply(_rotate_back(run.stacks, direction), lr * (correction / (1 - beta1**run.step)), decay)
-    _update_factors(run.stacks, grad, beta2)
-    if run.step % group["refresh_interval"] == 0:
-        _refresh_bases(run.stacks)
+    run.apply(_rotate_back(run.sides, direction), lr * (correction / (1 - beta1**run.step)), decay)
+    _update_factors(run.sides, grad, beta2)
+    if run.sides and run.step % group["refresh_interval"] == 0:
+        _refresh_bases(run)
 
 
-def _rotate(stacks: dict[str, Tensor], matrix: Tensor) -> Tensor:
+def _rotate(sides: list[_Side], matrix: Tensor) -> Tensor:
     """Q_L' X Q_R."""
-    if "left" in stacks:
-        matrix = stacks["left_basis"].mT @ matrix
-    if "right" in stacks:
-        matrix = matrix @ stacks["right_basis"]
+    for side in sides:
+        matrix = torch.bmm(side.basis_transposed, matrix) if side.dimension == 1 else torch.bmm(matrix, side.basis)
     return matrix
 
 
-def _rotate_back(stacks: dict[str, Tensor], matrix: Tensor) -> Tensor:
+def _rotate_back(sides: list[_Side], matrix: Tensor) -> Tensor:
     """Q_L X Q_R'."""
-    if "left" in stacks:
-        matrix = stacks["left_basis"] @ matrix
-    if "right" in stacks:
-        matrix = matrix @ stacks["right_basis"].mT
+    for side in sides:
+        matrix = torch.bmm(side.basis, matrix) if side.dimension == 1 else torch.bmm(matrix, side.basis_transposed)
     return matrix
 
 
-def _update_factors(stacks: dict[str, Tensor], grad: Tensor, beta2: float) -> None:
-    if "left" in stacks:
-        stacks["left"].baddbmm_(grad, grad.mT, beta=beta2, alpha=1 - beta2)
-    if "right" in stacks:
-        stacks["right"].baddbmm_(grad.mT, grad, beta=beta2, alpha=1 - beta2)
+def _update_factors(sides: list[_Side], grad: Tensor, beta2: float) -> None:
+    """Move the factors towards G G' (left) and G' G (right)."""
+    for side in sides:
+        pair = (grad, grad.mT) if side.dimension == 1 else (grad.mT, grad)
+        side.factor.baddbmm_(*pair, beta=beta2, alpha=1 - beta2)
 
 
-def _first_bases(stacks: dict[str, Tensor]) -> None:
-    for side in ("left", "right"):
-        if side in stacks:
-            stacks[f"{side}_basis"].copy_(torch.linalg.eigh(_normalized(stacks[side]))[1].flip(2))
-
-
-def _refresh_bases(stacks: dict[str, Tensor]) -> None:
+def _refresh_bases(run: _Run) -> None:
     """One step of orthogonal iteration on each basis; the moments follow."""
-    first, second = stacks["exp_avg"], stacks["exp_avg_sq"]
-    unrotated = _rotate_back(stacks, first)
-    for side, dimension in (("left", 1), ("right", 2)):
-        if side not in stacks:
-            continue
-        basis = stacks[f"{side}_basis"]
-        product = _normalized(stacks[side]) @ basis
-        order = (basis * product).sum(1).argsort(1, descending=True)
-        second.copy_(second.take_along_dim(order.unsqueeze(3 - dimension), dimension))
-        basis.copy_(torch.linalg.qr(product.take_along_dim(order.unsqueeze(1), 2))[0])
-    first.copy_(_rotate(stacks, unrotated))
+    unrotated = _rotate_back(run.sides, run.first)
+    for side in run.sides:
+        product = torch.bmm(_normalized(side.factor), side.basis)
+        order = (side.basis * product).sum(1).argsort(1, descending=True)
+        for_second = order.unsqueeze(3 - side.dimension).expand_as(run.second)
+        run.second.copy_(run.second.gather(side.dimension, for_second))
+        sorted_product = product.gather(2, order.unsqueeze(1).expand_as(product))
+        _set_basis(side, torch.linalg.qr(sorted_product)[0])
+    run.first.copy_(_rotate(run.sides, unrotated))
+
+
+def _set_basis(side: _Side, basis: Tensor) -> None:
+    """Replace a basis. Rows of the matrix that never had a gradient get none of the others' steps."""
+    seen = side.factor.diagonal(dim1=1, dim2=2) != 0
+    unseen = ~seen & seen.any(1, keepdim=True)
+    side.basis.copy_(basis).masked_fill_(unseen.unsqueeze(2), 0.0)
 
 
 def _normalized(factor: Tensor) -> Tensor:
@@ -425,10 +445,13 @@ def _local(param: Any) -> Tensor:
     return param.to_local() if _is_sharded(param) else param  # type: ignore[no-any-return]
 
 
-def _whole_or_local(param: Any, grad: Any, whole: bool) -> Tensor:
+def _gradient(param: Any, *, whole: bool) -> Tensor:
+    """The gradient of the parameter, or of its local shard."""
     if not _is_sharded(param):
-        return grad  # type: ignore[no-any-return]
-    return grad.full_tensor() if whole else grad.redistribute(placements=param.placements).to_local()  # type: ignore[no-any-return]
+        return param.grad  # type: ignore[no-any-return]
+    if whole:
+        return param.grad.full_tensor()  # type: ignore[no-any-return]
+    return param.grad.redistribute(placements=param.placements).to_local()  # type: ignore[no-any-return]
 
 
 def _shard(update: Tensor, param: Any) -> Tensor:

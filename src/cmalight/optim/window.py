@@ -25,8 +25,6 @@ class Window:
         snapshot: The state of the run where the window began.
         steps: Steps so far, including those that a fused step skipped.
         skipped: How many of them a fused step skipped, as a tensor on its device; GradScaler finds that out there.
-        losses: The sum of what was observed; under the paper's rules only.
-        counts: The samples behind it.
         versions: How often torch had written to the weights when the window began: somebody else may write to them
             before its first step. None where a state_dict had no weights, because they are those of the model.
     """
@@ -34,8 +32,6 @@ class Window:
     snapshot: Snapshot
     steps: int = 0
     skipped: Tensor | None = None
-    losses: LossSum = field(default_factory=lambda: LossSum())
-    counts: BatchCounts = field(default_factory=lambda: BatchCounts())
     versions: int | None = None
 
     def skips(self, found_inf: Tensor | None) -> None:
@@ -49,15 +45,33 @@ class Window:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the snapshot, as plain numbers."""
-        return {
-            "steps": self.taken(),
-            "loss": self.losses.value(),
-            "counts": [self.counts.total, self.counts.nominal, float(self.counts.first)],
-        }
+        return {"steps": self.taken()}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Take what `state_dict` gave."""
         self.steps, self.skipped = int(saved["steps"]), None
+
+
+@dataclass
+class EpochWindow(Window):
+    """A window of the paper's methods, with what was observed in it.
+
+    Attributes:
+        losses: The sum of the losses.
+        counts: The samples behind them.
+    """
+
+    losses: LossSum = field(default_factory=lambda: LossSum())
+    counts: BatchCounts = field(default_factory=lambda: BatchCounts())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the snapshot, as plain numbers."""
+        counts = [self.counts.total, self.counts.nominal, float(self.counts.first)]
+        return {**super().state_dict(), "loss": self.losses.value(), "counts": counts}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Take what `state_dict` gave."""
+        super().load_state_dict(saved)
         self.losses = LossSum(float(saved["loss"]))
         total, nominal, first = saved["counts"]
         self.counts = BatchCounts(float(total), float(nominal), bool(first))
@@ -163,7 +177,7 @@ def as_count(count: Any) -> float:
     return value
 
 
-def _real_scalar(loss: Tensor | float) -> Tensor:
+def _real_scalar(loss: Any) -> Tensor:
     if not isinstance(loss, Tensor):
         if not isinstance(loss, numbers.Real):
             raise ValueError(f"Invalid loss: expected the mean loss of the batch, a scalar tensor, but got {loss!r}")

@@ -58,7 +58,7 @@ class DecayRule:
         """f(w⁰), or NaN where there is no objective."""
         return Known(f_0, f_0, None)
 
-    def decide(self, known: Known, inner: InnerCycle, ask: Evaluations) -> Decision:  # noqa: ARG002
+    def decide(self, known: Known, inner: InnerCycle, ask: Evaluations) -> Decision:
         """φ is the least of f(w⁰) and the epochs' losses; NaN where there is no objective."""
         phi = min(known.phi, inner.f_tilde) if math.isfinite(known.f_0) else math.nan
         factor = 1.0 - self.decay * (inner.zeta if self.relative else 1.0)

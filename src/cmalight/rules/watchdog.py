@@ -114,7 +114,7 @@ class Watchdog:
         return max(_TINY, min(1.0, progress / self.warmup, (1.0 - progress) / self.decay))
 
     def _bound(self, memory: Memory) -> float:
-        """Highest recent end plus the spread of the recent ends; never above the last end or f_0, whichever is higher."""
+        """Highest recent end plus the spread of the recent ends; at most the last end or f_0, whichever is higher."""
         highest, lowest = max(memory.ends), min(memory.ends)
         return max(memory.ends[-1], min(highest + (highest - lowest), memory.f_0))
 

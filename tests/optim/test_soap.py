@@ -1,0 +1,457 @@
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from cmalight.optim.soap import SOAP
+
+from .naive_soap import NaiveSOAP
+
+OPTIONS = {"lr": 1e-2, "betas": (0.9, 0.99), "eps": 1e-15, "weight_decay": 0.1, "max_side": 16, "refresh_interval": 5}
+
+# Two equal matrices share a stack; a convolution is (8, 8); one side of the long ones is left alone; the last but one
+# has no small side; a side of one row needs no basis.
+SHAPES = [(6, 6), (6, 6), (5, 5), (8, 2, 2, 2), (4, 40), (40, 4), (1, 7), (7,), (), (20, 30), (3,)]
+
+
+def make_params(shapes=SHAPES, dtype=torch.float64, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)) for shape in shapes]
+
+
+def make_gradients(params, steps, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        [torch.randn(p.shape, generator=generator, dtype=torch.float64).to(p) for p in params] for _ in range(steps)
+    ]
+
+
+def take_step(optimizer, grads):
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    for param, grad in zip(params, grads, strict=True):
+        param.grad = None if grad is None else grad.clone()
+    optimizer.step()
+
+
+def assert_close(params, others, tolerance=1e-8):
+    for param, other in zip(params, others, strict=True):
+        torch.testing.assert_close(param, other, rtol=0, atol=tolerance)
+
+
+def assert_equal(params, others):
+    for param, other in zip(params, others, strict=True):
+        assert torch.equal(param, other)
+
+
+def adopt_bases(naive, optimizer):
+    """A gradient with fewer columns than rows leaves eigenvectors free to choose; take those that torch chose."""
+    for param, twin, state in zip(optimizer.param_groups[0]["params"], naive.params, naive.states, strict=True):
+        for side, name in enumerate(("left_basis", "right_basis")):
+            if state is not None and state["t"] == 0 and name in optimizer.state[param]:
+                state["bases"][side] = optimizer.state[param][name].to(twin.dtype).clone()
+
+
+class TestAlgorithm:
+    def test_it_agrees_with_the_naive_twin(self):
+        params = make_params()
+        twin = [p.detach().clone() for p in params]
+        optimizer, naive = SOAP(params, **OPTIONS), NaiveSOAP(twin, **OPTIONS)
+        for grads in make_gradients(params, 27):
+            take_step(optimizer, grads)
+            naive.step(grads)
+            adopt_bases(naive, optimizer)
+        assert_close(params, twin)
+
+    def test_it_agrees_with_the_twin_where_both_sides_of_an_oblong_matrix_have_factors(self):
+        params = make_params([(6, 9), (9, 6), (5, 3, 2, 2)])
+        twin = [p.detach().clone() for p in params]
+        optimizer, naive = SOAP(params, **OPTIONS), NaiveSOAP(twin, **OPTIONS)
+        for grads in make_gradients(params, 27):
+            take_step(optimizer, grads)
+            naive.step(grads)
+            adopt_bases(naive, optimizer)
+        assert_close(params, twin)
+
+    def test_it_agrees_with_the_twin_where_gradients_come_and_go(self):
+        params = make_params()
+        twin = [p.detach().clone() for p in params]
+        optimizer, naive = SOAP(params, **OPTIONS), NaiveSOAP(twin, **OPTIONS)
+        for step, grads in enumerate(make_gradients(params, 40)):
+            absent = [step < 3 * i or (step + i) % 4 == 0 for i in range(len(grads))]
+            grads = [None if a else grad for a, grad in zip(absent, grads, strict=True)]
+            take_step(optimizer, grads)
+            naive.step(grads)
+            adopt_bases(naive, optimizer) if step else None
+        assert_close(params, twin)
+
+    def test_the_first_gradient_takes_no_step(self):
+        params = make_params()
+        before = [p.detach().clone() for p in params]
+        optimizer = SOAP(params, **OPTIONS)
+        take_step(optimizer, make_gradients(params, 1)[0])
+        assert_equal(params, before)
+        assert {optimizer.state[p]["step"] for p in params} == {0}
+
+    def test_a_parameter_without_factors_is_stepped_by_adamw_from_its_second_gradient_on(self):
+        shapes = [(7,), (), (20, 30), (3,), (1, 1)]
+        params, others = make_params(shapes), make_params(shapes)
+        optimizer = SOAP(params, **OPTIONS)
+        adamw = torch.optim.AdamW(others, lr=1e-2, betas=(0.9, 0.99), eps=1e-15, weight_decay=0.1)
+        for step, grads in enumerate(make_gradients(params, 12)):
+            take_step(optimizer, grads)
+            if step:
+                take_step(adamw, grads)
+        assert_close(params, others, 1e-12)
+
+    def test_parameter_groups_have_their_own_options(self):
+        params, others, more = make_params(), make_params(), make_params(seed=5)
+        second = {**OPTIONS, "lr": 3e-3, "weight_decay": 0.0, "max_side": 5}
+        optimizer = SOAP([{"params": others, **second}, {"params": params}], **OPTIONS)
+        alone, other_alone = SOAP(make_params(), **OPTIONS), SOAP(make_params(), **second)
+        for grads in make_gradients(params, 12):
+            take_step(optimizer, grads + grads)
+            take_step(alone, grads)
+            take_step(other_alone, grads)
+        assert_equal(params, alone.param_groups[0]["params"])
+        assert_equal(others, other_alone.param_groups[0]["params"])
+        optimizer.add_param_group({"params": more})
+        for grads in make_gradients(params, 7):
+            take_step(optimizer, grads + grads + grads)
+        assert optimizer.state[more[0]]["step"] == 6
+
+    def test_channels_last_makes_no_difference(self):
+        plain, other = make_params([(8, 4, 3, 3)]), make_params([(8, 4, 3, 3)])
+        other[0].data = other[0].data.to(memory_format=torch.channels_last)
+        optimizers = [SOAP(plain, lr=1e-2), SOAP(other, lr=1e-2)]
+        for grads in make_gradients(plain, 25):
+            take_step(optimizers[0], grads)
+            take_step(optimizers[1], [grads[0].to(memory_format=torch.channels_last)])
+        assert_equal(plain, other)
+
+    def test_a_tensor_as_lr_gives_the_same_steps(self):
+        params, others = make_params(), make_params()
+        optimizers = [
+            SOAP(params, **OPTIONS),
+            SOAP(others, **{**OPTIONS, "lr": torch.tensor(1e-2, dtype=torch.float64)}),
+        ]
+        for grads in make_gradients(params, 12):
+            for optimizer in optimizers:
+                take_step(optimizer, grads)
+        assert_close(params, others, 1e-12)
+
+    def test_it_leaves_gradients_alone(self):
+        params = make_params()
+        optimizer = SOAP(params, **OPTIONS)
+        for grads in make_gradients(params, 6):
+            take_step(optimizer, grads)
+            assert_equal([p.grad for p in params], grads)
+
+    def test_a_closure_gives_its_loss(self):
+        param = nn.Parameter(torch.ones(3, 3))
+        optimizer = SOAP([param])
+
+        def closure():
+            optimizer.zero_grad()
+            loss = param.square().sum()
+            loss.backward()
+            return loss
+
+        assert optimizer.step(closure) == 9
+        assert optimizer.step(closure) == 9
+        assert optimizer.step(closure) < 9
+
+
+def test_it_agrees_with_a_published_package():
+    """pytorch_optimizer takes QR decompositions in float32 and decays after the step; without decay both are equal."""
+    published = pytest.importorskip("pytorch_optimizer")
+    params, others = make_params([(6, 6), (6, 6), (5, 5), (7,)]), make_params([(6, 6), (6, 6), (5, 5), (7,)])
+    optimizer = SOAP(params, lr=1e-2, betas=(0.95, 0.95))
+    theirs = published.SOAP(others, lr=1e-2, betas=(0.95, 0.95), eps=1e-15, weight_decay=0, precondition_frequency=10)
+    for step, grads in enumerate(make_gradients(params, 60)):
+        take_step(optimizer, grads)
+        take_step(theirs, grads)
+        assert_close(params, others, 1e-11 if step < 10 else 1e-5)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("lr", -1.0), ("lr", float("nan")), ("lr", torch.ones(2)), ("betas", (1.0, 0.9)), ("betas", (0.9, -0.1)),
+            ("eps", -1e-8), ("weight_decay", -0.1), ("weight_decay", float("nan")), ("max_side", -1),
+            ("max_side", 2.5), ("refresh_interval", 0),
+        ],
+    )  # fmt: skip
+    def test_an_invalid_option_is_refused(self, name, value):
+        with pytest.raises(ValueError, match=f"Invalid {name}"):
+            SOAP(make_params(), **{name: value})
+
+    def test_a_complex_parameter_is_refused_and_not_added(self):
+        optimizer = SOAP(make_params())
+        with pytest.raises(ValueError, match="complex"):
+            optimizer.add_param_group({"params": [nn.Parameter(torch.ones(3, 3, dtype=torch.complex64))]})
+        assert len(optimizer.param_groups) == 1
+
+    def test_a_sparse_gradient_is_refused(self):
+        embedding = nn.Embedding(10, 4, sparse=True)
+        embedding(torch.tensor([1, 2])).sum().backward()
+        with pytest.raises(RuntimeError, match="sparse gradient"):
+            SOAP(embedding.parameters()).step()
+
+
+def through_state_dict(optimizer, params):
+    buffer = io.BytesIO()
+    torch.save(optimizer.state_dict(), buffer)
+    buffer.seek(0)
+    fresh = SOAP(params, lr=5.0)
+    fresh.load_state_dict(torch.load(buffer, weights_only=True))
+    return fresh
+
+
+class TestState:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+    @pytest.mark.parametrize("steps", [0, 1, 2, 13])
+    def test_a_loaded_state_goes_on_bit_for_bit(self, dtype, steps):
+        params = make_params(dtype=dtype)
+        optimizer = SOAP(params, **OPTIONS)
+        gradients = make_gradients(params, steps + 12)
+        for grads in gradients[:steps]:
+            take_step(optimizer, grads)
+        others = [nn.Parameter(p.detach().clone()) for p in params]
+        loaded = through_state_dict(optimizer, others)
+        for grads in gradients[steps:]:
+            take_step(optimizer, grads)
+            take_step(loaded, grads)
+        assert_equal(params, others)
+
+    def test_loading_does_not_share_memory_with_what_was_loaded(self):
+        params = make_params()
+        optimizer = SOAP(params, **OPTIONS)
+        take_step(optimizer, make_gradients(params, 1)[0])
+        others = make_params()
+        other = SOAP(others, **OPTIONS)
+        other.load_state_dict(optimizer.state_dict())
+        before = copy.deepcopy(optimizer.state_dict()["state"])
+        for grads in make_gradients(others, 7):
+            take_step(other, grads)
+        for number, state in optimizer.state_dict()["state"].items():
+            assert state["step"] == before[number]["step"]
+            assert_equal([state["exp_avg"]], [before[number]["exp_avg"]])
+
+    @pytest.mark.parametrize("way", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
+    def test_a_copy_goes_on_bit_for_bit(self, way):
+        params = make_params(dtype=torch.float32)
+        optimizer = SOAP(params, **OPTIONS)
+        gradients = make_gradients(params, 25)
+        for grads in gradients[:13]:
+            take_step(optimizer, grads)
+        copied_params, copied = way((params, optimizer))
+        for grads in gradients[13:]:
+            take_step(optimizer, grads)
+            take_step(copied, grads)
+        assert_equal(params, copied_params)
+
+    def test_half_precision_parameters_have_float32_state(self):
+        params = make_params(dtype=torch.bfloat16)
+        optimizer = SOAP(params, **OPTIONS)
+        for grads in make_gradients(params, 6):
+            take_step(optimizer, grads)
+        tensors = [v for state in optimizer.state.values() for v in state.values() if isinstance(v, torch.Tensor)]
+        assert {t.dtype for t in tensors} == {torch.float32}
+
+    def test_names_and_shapes_are_as_documented(self):
+        params = make_params([(4, 40), (40, 4), (6, 2, 2, 2), (20, 30), (7,), (1, 5)])
+        optimizer = SOAP(params, **OPTIONS)
+        take_step(optimizer, make_gradients(params, 1)[0])
+        found = [{n: tuple(v.shape) for n, v in optimizer.state[p].items() if n != "step"} for p in params]
+        moments = [{"exp_avg": tuple(p.shape), "exp_avg_sq": tuple(p.shape)} for p in params]
+        left4 = {"left": (4, 4), "left_basis": (4, 4)}
+        right4 = {"right": (4, 4), "right_basis": (4, 4)}
+        both = {"left": (6, 6), "left_basis": (6, 6), "right": (8, 8), "right_basis": (8, 8)}
+        factors = [left4, right4, both, {}, {}, {"right": (5, 5), "right_basis": (5, 5)}]
+        assert found == [m | f for m, f in zip(moments, factors, strict=True)]
+        assert all(v.is_contiguous() for p in params for n, v in optimizer.state[p].items() if n != "step")
+
+    def test_state_changes_in_place_so_that_a_snapshot_can_be_copied_back(self):
+        params = make_params(dtype=torch.float32)
+        optimizer = SOAP(params, **OPTIONS)
+        gradients = make_gradients(params, 30)
+        for grads in gradients[:8]:
+            take_step(optimizer, grads)
+        snapshot = copy.deepcopy([(p, optimizer.state[p]) for p in params])
+        tensors = {(i, n): v for i, p in enumerate(params) for n, v in optimizer.state[p].items()}
+
+        def run():
+            for grads in gradients[8:]:
+                take_step(optimizer, grads)
+            return [p.detach().clone() for p in params]
+
+        ends = run()
+        assert all(
+            tensors[i, n] is v for i, p in enumerate(params) for n, v in optimizer.state[p].items() if n != "step"
+        )
+        with torch.no_grad():
+            for param, (old_param, old_state) in zip(params, snapshot, strict=True):
+                param.copy_(old_param)
+                for name, value in old_state.items():
+                    if name == "step":
+                        optimizer.state[param][name] = value
+                    else:
+                        optimizer.state[param][name].copy_(value)
+        assert_equal(run(), ends)
+
+    def test_a_replaced_state_is_used(self):
+        """Lightning rebuilds the state's dictionaries when it moves an optimizer to a device."""
+        params, others = make_params(), make_params()
+        optimizer, plain = SOAP(params, **OPTIONS), SOAP(others, **OPTIONS)
+        for step, grads in enumerate(make_gradients(params, 12)):
+            take_step(optimizer, grads)
+            take_step(plain, grads)
+            if step % 4 == 0:
+                for param, state in list(optimizer.state.items()):
+                    optimizer.state[param] = {n: v if n == "step" else v.clone() for n, v in state.items()}
+        assert_equal(params, others)
+
+
+class HostSynchronization(TorchDispatchMode):
+    """Fails where a value of a tensor reaches Python or another device."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func._schema.name
+        assert name not in {"aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::is_nonzero"}, name
+        device = (kwargs or {}).get("device")
+        assert name != "aten::_to_copy" or device in (None, args[0].device), name
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("lr", [1e-2, torch.tensor(1e-2)])
+def test_no_value_reaches_the_host(lr):
+    params = make_params(dtype=torch.bfloat16)
+    optimizer = SOAP(params, **{**OPTIONS, "lr": lr})
+    with HostSynchronization():
+        for grads in make_gradients(params, 12):
+            take_step(optimizer, grads)
+
+
+class TestHardGradients:
+    def test_dead_inputs_and_outputs_keep_their_weights(self):
+        (param,) = make_params([(12, 15)], dtype=torch.float32)
+        before = param.detach().clone()
+        optimizer = SOAP([param], lr=1e-2)
+        for (grad,) in make_gradients([param], 60):
+            grad[:, 3:7] = 0
+            grad[5] = 0
+            take_step(optimizer, [grad])
+        assert_equal([param[:, 3:7], param[5]], [before[:, 3:7], before[5]])
+        assert not torch.allclose(param[0, :3], before[0, :3], atol=1e-2)
+
+    def test_rows_that_come_alive_are_stepped_after_the_next_refresh(self):
+        (param,) = make_params([(12, 15)], dtype=torch.float32)
+        optimizer = SOAP([param], lr=1e-2)
+        before = param[5].detach().clone()
+        for step, (grad,) in enumerate(make_gradients([param], 25)):
+            if step < 12:
+                grad[5] = 0
+            take_step(optimizer, [grad])
+            assert torch.equal(param[5], before) == (step <= 20)
+
+    def test_a_first_gradient_of_zero_leaves_adam_until_the_next_refresh(self):
+        params, others = make_params([(6, 6)]), make_params([(6, 6)])
+        optimizer = SOAP(params, lr=1e-2)
+        adam = torch.optim.Adam(others, lr=1e-2, eps=1e-15)
+        take_step(optimizer, [torch.zeros(6, 6, dtype=torch.float64)])
+        for grads in make_gradients(params, 10):
+            take_step(optimizer, grads)
+            take_step(adam, grads)
+        assert_close(params, others, 1e-12)
+
+    def test_zero_gradients_take_no_step(self):
+        params = make_params(dtype=torch.float32)
+        before = [p.detach().clone() for p in params]
+        optimizer = SOAP(params, **{**OPTIONS, "weight_decay": 0.0})
+        for _ in range(12):
+            take_step(optimizer, [torch.zeros_like(p) for p in params])
+        assert_equal(params, before)
+
+    @pytest.mark.parametrize("scale", [1e-30, 1e-22, 1e-15, 1e15])
+    def test_tiny_and_huge_gradients_stay_finite(self, scale):
+        params = make_params(dtype=torch.float32)
+        optimizer = SOAP(params, **OPTIONS)
+        for grads in make_gradients(params, 22):
+            take_step(optimizer, [scale * g for g in grads])
+        assert all(p.isfinite().all() and p.abs().max() < 10 for p in params)
+
+    @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+    @pytest.mark.parametrize("at", [0, 1, 4, 5])
+    def test_gradients_that_are_not_finite_raise_nothing(self, bad, at):
+        params = make_params(dtype=torch.float32)
+        optimizer = SOAP(params, **OPTIONS)
+        for step, grads in enumerate(make_gradients(params, 17)):
+            take_step(optimizer, [torch.full_like(g, bad) if step == at else g for g in grads])
+        bases = [v for s in optimizer.state.values() for n, v in s.items() if n.endswith("basis")]
+        assert all(basis.isfinite().all() for basis in bases)
+
+
+class TestManners:
+    def test_a_grad_scaler_skips_a_step_that_overflowed(self):
+        params = make_params([(4, 4), (3,)], dtype=torch.float32)
+        optimizer = SOAP(params)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        steps = []
+        for factor in (1.0, 1.0, float("inf"), 1.0):
+            optimizer.zero_grad()
+            scaler.scale(sum((p * factor).square().sum() for p in params)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            steps.append(optimizer.state[params[0]]["step"])
+        assert steps == [0, 1, 1, 2]
+        assert all(p.isfinite().all() for p in params)
+
+    def test_schedulers_and_step_hooks_work(self):
+        params = make_params()
+        optimizer = SOAP(params, lr=1e-2)
+        calls = []
+        optimizer.register_step_post_hook(lambda *_: calls.append(1))
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+        for grads in make_gradients(params, 3):
+            take_step(optimizer, grads)
+            scheduler.step()
+        assert len(calls) == 3
+        assert optimizer.param_groups[0]["lr"] == 1e-2 / 8
+
+    def test_empty_parameters_and_groups_are_accepted(self):
+        params = [nn.Parameter(torch.ones(0, 5)), nn.Parameter(torch.ones(0)), nn.Parameter(torch.ones(3, 3))]
+        optimizer = SOAP([{"params": params}, {"params": []}])
+        for grads in make_gradients(params, 12):
+            take_step(optimizer, grads)
+        assert params[2].isfinite().all()
+
+    def test_named_parameters_are_accepted(self):
+        model = nn.Linear(4, 3)
+        optimizer = SOAP(model.named_parameters())
+        assert optimizer.state_dict()["param_groups"][0]["param_names"] == ["weight", "bias"]
+
+    def test_it_fits_a_badly_scaled_regression_that_adamw_does_not(self):
+        generator = torch.Generator().manual_seed(0)
+        mix = torch.linalg.qr(torch.randn(12, 12, generator=generator, dtype=torch.float64))[0]
+        x = torch.randn(256, 12, generator=generator, dtype=torch.float64) * torch.logspace(0, -3, 12) @ mix
+        y = x @ torch.randn(12, 4, generator=generator, dtype=torch.float64)
+
+        def final_loss(make):
+            weight = nn.Parameter(torch.zeros(4, 12, dtype=torch.float64))
+            optimizer = make([weight])
+            for step in range(400):
+                optimizer.param_groups[0]["lr"] = 3e-2 * (1 - step / 400)
+                optimizer.zero_grad()
+                loss = (x @ weight.T - y).square().mean()
+                loss.backward()
+                optimizer.step()
+            return loss.item()
+
+        assert final_loss(SOAP) < 1e-2 * final_loss(torch.optim.AdamW)
