@@ -67,7 +67,9 @@ def test_a_first_layer_that_works_in_place_leaves_the_callers_data_alone(optimiz
         "pair": (x, y),
         "tensor batches": TensorBatches(x, y, batch_size=10, order=order),
         "list of batches": list(zip(x.split(10), y.split(10), strict=True)),
-        "loader": DataLoader(TensorDataset(x, y), batch_size=None, sampler=[range(k, k + 10) for k in range(0, 60, 10)]),
+        "loader": DataLoader(
+            TensorDataset(x, y), batch_size=None, sampler=[range(k, k + 10) for k in range(0, 60, 10)]
+        ),
     }[kind]
     network = nn.Sequential(nn.ReLU(inplace=True), *model())
     train(network, pair=pair, order=order, optimizer=optimizer, validation=pair, measure_train_loss=True, max_epochs=2)

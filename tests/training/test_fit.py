@@ -269,6 +269,17 @@ def test_a_ready_controlled_keeps_its_own_objective_and_budget():
     assert {record.outcome for record in result.history} <= {"kept", "open"}
 
 
+def test_a_second_run_of_a_ready_optimizer_counts_its_own_evaluations():
+    network, (x, y) = model(), data()
+    optimizer = Controlled(torch.optim.Adam(network.parameters()), lambda: MSE(network(x), y).item(), total_steps=60)
+    assert train(network, optimizer=optimizer)[1].evaluations == 0
+    objective = Objective(network, MSE, TensorBatches(x, y, batch_size=10))
+    optimizer = Controlled(torch.optim.Adam(network.parameters()), objective, total_steps=60)
+    rows = [sum(r.evaluated_rows for r in train(network, optimizer=optimizer)[1].history) for _ in range(2)]
+    assert sum(rows) == objective.evaluated_rows
+    assert all(rows)
+
+
 def test_l_bfgs_gets_the_closure_that_it_needs():
     network = model()
     first = MSE(network(data()[0]), data()[1]).item()

@@ -14,8 +14,8 @@ from cmalight.training import checkpoint
 from tests.helpers import same_state, wait_for
 from tests.training.common import batch_norm_model, data, train
 
-EPOCHS = 400
-KILLS = 12
+EPOCHS = 150
+KILLS = 8
 
 
 class Announce:

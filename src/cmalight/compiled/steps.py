@@ -1,380 +1,176 @@
-"""What one step does to a flat vector, for each optimizer that can be compiled.
-
-A rule is the arithmetic of the optimizer's own step, written without side effects; the optimizer's state goes in flat
-and comes back out, so that `optimizer.state` is between two epochs what an eager run would have left there.
-"""
+"""The white list of optimizers, by exact type and option, and their state as the kernel sees it."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.optim import SGD, Adadelta, Adagrad, Adam, AdamW, Optimizer
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import optimizer as optimizer_hooks
 
-from cmalight.compiled.layout import CannotCompile, Layout
-from cmalight.optim import CMA, IG, CMALight, Controlled
+from cmalight.compiled import interface
+from cmalight.compiled.interface import CannotCompile, Method
 
-State = tuple[Tensor, ...]
-Group = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class StepRule(ABC):
-    """The arithmetic of one step, one place per group; two rules that are equal compile to the same step.
-
-    Attributes:
-        weight_decays: of each group.
-        penalties: what each group adds to an observed loss, times ‖w‖².
-        scales_short_batches: whether a short last batch takes a shorter step.
-    """
-
-    weight_decays: tuple[float, ...]
-    penalties: tuple[float, ...]
-    scales_short_batches: bool
-
-    @abstractmethod
-    def state(self, optimizer: Optimizer, layout: Layout) -> State:
-        """The optimizer's state, flat; zeros where it has taken no step yet.
-
-        Args:
-            optimizer: Whose state it is.
-            layout: Which part of a flat vector each parameter is.
-
-        Returns:
-            What `step` takes and gives.
-        """
-
-    @abstractmethod
-    def put_state(self, state: State, optimizer: Optimizer, layout: Layout) -> None:
-        """Into `optimizer.state`, as the optimizer itself would have it.
-
-        Args:
-            state: As `step` gave it.
-            optimizer: Whose state it becomes.
-            layout: As in `state`.
-        """
-
-    @abstractmethod
-    def step(self, group: int, weights: Tensor, gradient: Tensor, state: State, lr: Tensor) -> tuple[Tensor, State]:
-        """The weights of one group and their state after a step; `lr` is a scalar in double precision.
-
-        Args:
-            group: The number of the parameter group.
-            weights: Of that group, flat.
-            gradient: Of the batch's mean loss, flat.
-            state: Of that group, flat.
-            lr: Its step size, a scalar in double precision.
-
-        Returns:
-            The new weights, and the new state.
-        """
+_TORCH_METHODS: dict[type[Optimizer], Method] = {SGD: Method.SGD, Adam: Method.ADAM, AdamW: Method.ADAM}
+# Optimizers of `cmalight.optim`, by name: this room does not import them.
+_OWN_METHODS = {
+    "cmalight.optim.cmalight.CMALight": Method.GRADIENT,
+    "cmalight.optim.cma.CMA": Method.GRADIENT,
+    "cmalight.optim.ig.IG": Method.GRADIENT,
+    "cmalight.optim.soap.SOAP": Method.SOAP,
+}
+_REFUSED = ("maximize", "capturable", "differentiable", "amsgrad")
+_SOAP_SIDES = ("left", "left_basis", "right", "right_basis")
 
 
-@dataclass(frozen=True)
-class GradientStep(StepRule):
-    """w − lr (∇ + weight_decay w): ours, and SGD without momentum."""
-
-    moves: tuple[bool, ...]  # ours leave a group alone whose lr is 0
-
-    def state(self, optimizer: Optimizer, layout: Layout) -> State:  # noqa: ARG002
-        """Nothing."""
-        return ()
-
-    def put_state(self, state: State, optimizer: Optimizer, layout: Layout) -> None:
-        """Nothing."""
-
-    def step(self, group: int, weights: Tensor, gradient: Tensor, state: State, lr: Tensor) -> tuple[Tensor, State]:
-        """A plain gradient step."""
-        if not self.moves[group]:
-            return weights, state
-        return weights - lr.to(weights.dtype) * _decayed(gradient, weights, self.weight_decays[group]), state
-
-
-@dataclass(frozen=True)
-class MomentumStep(StepRule):
-    """SGD with momentum; a first step from a velocity of 0 is torch's, as there is no dampening."""
-
-    momenta: tuple[float, ...]
-    nesterov: tuple[bool, ...]
-
-    def state(self, optimizer: Optimizer, layout: Layout) -> State:
-        """The velocity."""
-        return (_gathered("momentum_buffer", optimizer, layout),)
-
-    def put_state(self, state: State, optimizer: Optimizer, layout: Layout) -> None:
-        """The velocity."""
-        _scatter("momentum_buffer", state[0], optimizer, layout)
-
-    def step(self, group: int, weights: Tensor, gradient: Tensor, state: State, lr: Tensor) -> tuple[Tensor, State]:
-        """A step along the velocity."""
-        momentum = self.momenta[group]
-        gradient = _decayed(gradient, weights, self.weight_decays[group])
-        velocity = momentum * state[0] + gradient
-        direction = gradient + momentum * velocity if self.nesterov[group] else velocity
-        return weights - lr.to(weights.dtype) * direction, (velocity,)
-
-
-@dataclass(frozen=True)
-class CountedStep(StepRule):
-    """Of torch's adaptive optimizers, whose state is the number of the step, one for all parameters, and averages."""
-
-    @property
-    @abstractmethod
-    def averages(self) -> tuple[str, ...]:
-        """Their names in `optimizer.state`."""
-
-    def state(self, optimizer: Optimizer, layout: Layout) -> State:
-        """The number of the step, and the averages."""
-        steps = {float(optimizer.state[p]["step"]) if optimizer.state.get(p) else 0.0 for p in layout.params}
-        if len(steps) > 1:
-            raise CannotCompile("its parameters have not taken the same number of steps")
-        number = torch.tensor(steps.pop(), dtype=torch.float64)
-        return (number, *(_gathered(name, optimizer, layout) for name in self.averages))
-
-    def put_state(self, state: State, optimizer: Optimizer, layout: Layout) -> None:
-        """The number of the step, and the averages."""
-        for p in layout.params:
-            own = optimizer.state[p]
-            if "step" not in own:
-                wide = torch.get_default_dtype() is torch.float64
-                own["step"] = torch.zeros((), dtype=torch.float64 if wide else torch.float32)
-            own["step"].copy_(state[0])
-        for name, values in zip(self.averages, state[1:], strict=True):
-            _scatter(name, values, optimizer, layout)
-
-
-@dataclass(frozen=True)
-class AdamStep(CountedStep):
-    """Adam and AdamW."""
-
-    betas: tuple[tuple[float, float], ...]
-    eps: tuple[float, ...]
-    amsgrad: tuple[bool, ...]
-    decoupled: tuple[bool, ...]
-
-    @property
-    def averages(self) -> tuple[str, ...]:
-        """The moments."""
-        return ("exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if any(self.amsgrad) else []))
-
-    def step(self, group: int, weights: Tensor, gradient: Tensor, state: State, lr: Tensor) -> tuple[Tensor, State]:
-        """A step by the moments."""
-        number, mean, square, *largest = state
-        (beta1, beta2), decay = self.betas[group], self.weight_decays[group]
-        if self.decoupled[group] and decay:
-            weights = weights * (1 - lr * decay).to(weights.dtype)
-        elif decay:
-            gradient = gradient + decay * weights
-        number = number + 1
-        mean = mean + (1 - beta1) * (gradient - mean)
-        square = beta2 * square + (1 - beta2) * gradient * gradient
-        step_size = (lr / (1 - torch.pow(torch.full_like(number, beta1), number))).to(weights.dtype)
-        root = (1 - torch.pow(torch.full_like(number, beta2), number)).sqrt().to(weights.dtype)
-        if largest:
-            largest = [torch.maximum(largest[0], square)]
-        denominator = (largest[0] if largest else square).sqrt() / root + self.eps[group]
-        return weights - step_size * (mean / denominator), (number, mean, square, *largest)
-
-
-@dataclass(frozen=True)
-class AdagradStep(CountedStep):
-    """Adagrad."""
-
-    eps: tuple[float, ...]
-    lr_decays: tuple[float, ...]
-
-    @property
-    def averages(self) -> tuple[str, ...]:
-        """The sum of squares."""
-        return ("sum",)
-
-    def step(self, group: int, weights: Tensor, gradient: Tensor, state: State, lr: Tensor) -> tuple[Tensor, State]:
-        """A step by the sum of squares."""
-        number, squares = state
-        gradient = _decayed(gradient, weights, self.weight_decays[group])
-        squares = squares + gradient * gradient
-        step_size = (lr / (1 + number * self.lr_decays[group])).to(weights.dtype)
-        return weights - step_size * (gradient / (squares.sqrt() + self.eps[group])), (number + 1, squares)
-
-
-@dataclass(frozen=True)
-class AdadeltaStep(CountedStep):
-    """Adadelta."""
-
-    rhos: tuple[float, ...]
-    eps: tuple[float, ...]
-
-    @property
-    def averages(self) -> tuple[str, ...]:
-        """Of the squares of gradients, and of those of steps."""
-        return ("square_avg", "acc_delta")
-
-    def step(self, group: int, weights: Tensor, gradient: Tensor, state: State, lr: Tensor) -> tuple[Tensor, State]:
-        """A step by the ratio of the two averages."""
-        number, squares, moves = state
-        rho, eps = self.rhos[group], self.eps[group]
-        gradient = _decayed(gradient, weights, self.weight_decays[group])
-        squares = rho * squares + (1 - rho) * gradient * gradient
-        move = (moves + eps).sqrt() / (squares + eps).sqrt() * gradient
-        moves = rho * moves + (1 - rho) * move * move
-        return weights - lr.to(weights.dtype) * move, (number + 1, squares, moves)
-
-
-Maker = Callable[[Optimizer], StepRule]
-
-
-def register(kind: type[Optimizer], maker: Maker) -> None:
-    """Make epochs of this optimizer, not of its subclasses, compile by the rule that `maker` gives for one.
-
-    An optimizer that wraps another one registers `lambda it: replace(step_rule(it.base), penalties=...)`.
+class Steps:
+    """The steps of one optimizer on the parameters of one model.
 
     Args:
-        kind: the class of the optimizer.
-        maker: gives the rule for one, or raises `CannotCompile` with the reason.
+        optimizer: Whose options and state are used, and read anew at every call.
+        parameters: Of the model.
+
+    Raises:
+        CannotCompile: The optimizer is not on the white list.
     """
-    _MAKERS[kind] = maker
+
+    def __init__(self, optimizer: Optimizer, parameters: Sequence[nn.Parameter]) -> None:
+        self.method = _method(optimizer)
+        self._optimizer = optimizer
+        self._groups = optimizer.param_groups
+        group_of = {id(p): number for number, group in enumerate(self._groups) for p in group["params"]}
+        if group_of.keys() - {id(p) for p in parameters}:
+            raise CannotCompile("the optimizer has parameters that are not the model's")
+        self.group_of = [group_of.get(id(p), -1) if p.requires_grad else -1 for p in parameters]
+        self._trained = [p for p, number in zip(parameters, self.group_of, strict=True) if number >= 0]
+        if not self._trained:
+            raise CannotCompile("the optimizer trains no parameter of the model")
+        if self.method is Method.GRADIENT:
+            for group in self._groups:
+                if group["weight_decay"] and not all(p.requires_grad for p in group["params"]):
+                    raise CannotCompile("a group with weight decay has parameters that are not trained")
+        self._parameters = parameters
+        self._new: list[tuple[nn.Parameter, dict[str, Any]]] = []
+
+    @property
+    def needs_eager_step(self) -> bool:
+        """Whether SOAP has no bases yet for some parameter: its first step finds them by torch's eigh."""
+        if self.method is not Method.SOAP:
+            return False
+        state = self._optimizer.state
+        return any(p not in state or state[p].get("step", -1) < 0 for p in self._trained)
+
+    def groups(self) -> ctypes.Array[interface.Group]:
+        """The options of every parameter group as they are now."""
+        result = (interface.Group * len(self._groups))()
+        for one, group in zip(result, self._groups, strict=True):
+            one.lr, one.weight_decay = float(group["lr"]), float(group["weight_decay"])
+            if self.method is Method.SGD:
+                one.first, one.second, one.flag = group["momentum"], group["dampening"], group["nesterov"]
+            elif self.method is not Method.GRADIENT:
+                one.first, one.second = group["betas"]
+                one.eps = group["eps"]
+                one.flag = self.method is Method.SOAP or bool(group["decoupled_weight_decay"])
+                one.refresh_interval = group.get("refresh_interval", 1)
+        return result
+
+    def tensors(self) -> list[Tensor]:
+        """The state tensors that the kernel writes, for torch to count as changed."""
+        state = self._optimizer.state
+        return [t for p in self._trained if p in state for t in state[p].values() if isinstance(t, Tensor)]
+
+    def fill(self, structures: ctypes.Array[interface.Parameter]) -> None:
+        """Put the addresses of parameters and their state as they are now into the kernel's structures.
+
+        Args:
+            structures: One per parameter.
+
+        Raises:
+            CannotCompile: The state does not fit the parameter.
+        """
+        self._new = []
+        for one, param, number in zip(structures, self._parameters, self.group_of, strict=True):
+            one.value = param.data_ptr()
+            if number < 0 or self.method is Method.GRADIENT:
+                continue
+            state = self._optimizer.state[param] if param in self._optimizer.state else {}
+            if self.method is Method.SGD:
+                state, names = self._sgd_state(one, param, number, state)
+            else:
+                state, names = self._adam_state(param, state)
+                one.steps = float(state["step"])
+            for place, name in enumerate(names):
+                size = param.shape if place < 2 else (_side(param, name),) * 2
+                one.state[place] = _address(state[name], size, param.dtype) if name in state else None
+
+    def _sgd_state(
+        self, one: interface.Parameter, param: nn.Parameter, number: int, state: dict[str, Any]
+    ) -> tuple[dict[str, Any], tuple[str, ...]]:
+        if not self._groups[number]["momentum"]:
+            return {}, ("momentum_buffer",)
+        one.fresh = state.get("momentum_buffer") is None
+        if one.fresh:
+            state = {"momentum_buffer": torch.zeros_like(param, memory_format=torch.preserve_format)}
+            self._new.append((param, state))
+        return state, ("momentum_buffer",)
+
+    def _adam_state(self, param: nn.Parameter, state: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        if not state:
+            dtype = torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32
+            state = {"step": torch.tensor(0.0, dtype=dtype)}
+            state |= {name: torch.zeros_like(param).detach() for name in ("exp_avg", "exp_avg_sq")}
+            self._new.append((param, state))
+        return state, ("exp_avg", "exp_avg_sq", *(_SOAP_SIDES if self.method is Method.SOAP else ()))
+
+    def taken(self, count: int) -> None:
+        """Write back what `fill` created, and count the steps.
+
+        Args:
+            count: Steps that the kernel has taken since `fill`.
+        """
+        for param, state in self._new:
+            self._optimizer.state[param].update(state)
+        if self.method is Method.SOAP:
+            for param in self._trained:
+                self._optimizer.state[param]["step"] += count
+        elif self.method is Method.ADAM:
+            torch._foreach_add_([self._optimizer.state[param]["step"] for param in self._trained], count)
 
 
-def step_rule(optimizer: Optimizer) -> StepRule:
-    """The rule as the optimizer's groups have it now; raises CannotCompile where there is none."""
-    maker = _of_parts if hasattr(optimizer, "parts") else _MAKERS.get(type(optimizer))
-    if maker is None:
-        known = ", ".join(kind.__name__ for kind in _MAKERS)
-        raise CannotCompile(f"the steps of {type(optimizer).__name__} are not compiled, only those of {known}")
+def _method(optimizer: Any) -> Method:
+    kind = type(optimizer)
+    method = _TORCH_METHODS.get(kind)
+    if method is None:
+        method = _OWN_METHODS.get(f"{kind.__module__}.{kind.__qualname__}")
+    if method is None:
+        known = sorted([one.__name__ for one in _TORCH_METHODS] + [name.rpartition(".")[2] for name in _OWN_METHODS])
+        raise CannotCompile(f"the optimizer {kind.__name__} is not one of {', '.join(known)}")
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        raise CannotCompile(f"{kind.__name__} has hooks")
+    if optimizer_hooks._global_optimizer_pre_hooks or optimizer_hooks._global_optimizer_post_hooks:
+        raise CannotCompile("there are global optimizer hooks")
+    # Schedulers of torch wrap `step` to see that it was called, and change nothing else.
+    if "step" in optimizer.__dict__ and not hasattr(optimizer.step, "_wrapped_by_lr_sched"):
+        raise CannotCompile(f"{kind.__name__} has a step of its own")
     for group in optimizer.param_groups:
-        for flag in ("maximize", "capturable", "differentiable"):
-            if group.get(flag):
-                raise CannotCompile(f"{type(optimizer).__name__} has {flag}=True")
+        for name in _REFUSED:
+            if group.get(name):
+                raise CannotCompile(f"{kind.__name__} has {name}=True")
         if isinstance(group["lr"], Tensor):
-            raise CannotCompile("lr is a Tensor")
-    return maker(optimizer)
+            raise CannotCompile(f"lr of {kind.__name__} is a Tensor; expected a float")
+    return method
 
 
-def _ours(optimizer: Optimizer) -> StepRule:
-    groups = optimizer.param_groups
-    decays = _each(groups, "weight_decay")
-    return GradientStep(
-        weight_decays=decays,
-        penalties=tuple(0.5 * decay for decay in decays),
-        scales_short_batches=True,
-        moves=tuple(bool(group["lr"]) for group in groups),
-    )
+def _side(param: Tensor, name: str) -> int:
+    return len(param) if name.startswith("left") else param.numel() // len(param)
 
 
-def _sgd(optimizer: Optimizer) -> StepRule:
-    groups = optimizer.param_groups
-    decays, momenta = _each(groups, "weight_decay"), _each(groups, "momentum")
-    if any(group["dampening"] for group in groups):
-        raise CannotCompile("SGD has a dampening")
-    unwatched = (0.0,) * len(groups)
-    if not any(momenta):
-        return GradientStep(decays, unwatched, scales_short_batches=False, moves=(True,) * len(groups))
-    if not all(momenta):
-        raise CannotCompile("SGD has groups with and without momentum")
-    return MomentumStep(
-        decays, unwatched, scales_short_batches=False, momenta=momenta, nesterov=_each(groups, "nesterov")
-    )
-
-
-def _adam(optimizer: Optimizer) -> StepRule:
-    groups = optimizer.param_groups
-    betas = _each(groups, "betas")
-    if any(isinstance(beta, Tensor) for pair in betas for beta in pair):
-        raise CannotCompile("Adam's betas are Tensors")
-    amsgrad = _each(groups, "amsgrad")
-    if any(amsgrad) and not all(amsgrad):
-        raise CannotCompile("Adam has groups with and without amsgrad")
-    return AdamStep(
-        weight_decays=_each(groups, "weight_decay"),
-        penalties=(0.0,) * len(groups),
-        scales_short_batches=False,
-        betas=tuple((float(first), float(second)) for first, second in betas),
-        eps=_each(groups, "eps"),
-        amsgrad=amsgrad,
-        decoupled=tuple(bool(g.get("decoupled_weight_decay", type(optimizer) is AdamW)) for g in groups),
-    )
-
-
-def _adagrad(optimizer: Optimizer) -> StepRule:
-    groups = optimizer.param_groups
-    return AdagradStep(
-        weight_decays=_each(groups, "weight_decay"),
-        penalties=(0.0,) * len(groups),
-        scales_short_batches=False,
-        eps=_each(groups, "eps"),
-        lr_decays=_each(groups, "lr_decay"),
-    )
-
-
-def _adadelta(optimizer: Optimizer) -> StepRule:
-    groups = optimizer.param_groups
-    return AdadeltaStep(
-        weight_decays=_each(groups, "weight_decay"),
-        penalties=(0.0,) * len(groups),
-        scales_short_batches=False,
-        rhos=_each(groups, "rho"),
-        eps=_each(groups, "eps"),
-    )
-
-
-def _controlled(optimizer: Optimizer) -> StepRule:
-    if not isinstance(optimizer, Controlled):
-        raise TypeError(f"expected a Controlled optimizer, got {type(optimizer).__name__}")
-    penalties = tuple(0.5 * optimizer.steps.weight_decay_of(group) for group in optimizer.param_groups)
-    if optimizer.base._optimizer_step_pre_hooks or optimizer.base._optimizer_step_post_hooks:
-        raise CannotCompile("the optimizer inside has hooks on its steps")
-    return replace(step_rule(optimizer.base), penalties=penalties)
-
-
-def _of_parts(optimizer: Optimizer) -> StepRule:
-    """Of an optimizer around others, which are its `parts`, as a schedule is."""
-    parts = optimizer.parts  # type: ignore[attr-defined]
-    if len(parts) > 1:
-        raise CannotCompile("there are several optimizers side by side")
-    (base,) = parts
-    if base._optimizer_step_pre_hooks or base._optimizer_step_post_hooks:
-        raise CannotCompile("the optimizer inside has hooks on its steps")
-    return step_rule(base)
-
-
-_MAKERS: dict[type[Optimizer], Maker] = {
-    CMALight: _ours,
-    CMA: _ours,
-    IG: _ours,
-    Controlled: _controlled,
-    SGD: _sgd,
-    Adam: _adam,
-    AdamW: _adam,
-    Adagrad: _adagrad,
-    Adadelta: _adadelta,
-}
-
-
-def _each(groups: list[Group], name: str) -> tuple[Any, ...]:
-    return tuple(group[name] for group in groups)
-
-
-def _decayed(gradient: Tensor, weights: Tensor, decay: float) -> Tensor:
-    return gradient + decay * weights if decay else gradient
-
-
-def _gathered(name: str, optimizer: Optimizer, layout: Layout) -> Tensor:
-    """Of all parameters, or zeros where none has taken a step."""
-    held = [optimizer.state[p].get(name) if p in optimizer.state else None for p in layout.params]
-    present = [t for t in held if t is not None]
-    if not present:
-        return torch.zeros(layout.groups[-1][1], dtype=layout.dtype)
-    if len(present) != len(held):
-        raise CannotCompile(f"only some of its parameters have a {name}")
-    return layout.flat(present)
-
-
-def _scatter(name: str, flat: Tensor, optimizer: Optimizer, layout: Layout) -> None:
-    for p in layout.params:
-        if optimizer.state[p].get(name) is None:
-            optimizer.state[p][name] = torch.zeros_like(p, memory_format=torch.preserve_format)
-    layout.put(flat, [optimizer.state[p][name] for p in layout.params])
+def _address(tensor: Any, size: Sequence[int], dtype: torch.dtype) -> int:
+    if not isinstance(tensor, Tensor) or tensor.dtype != dtype or tuple(tensor.shape) != tuple(size):
+        raise CannotCompile("the optimizer's state does not fit its parameters")
+    if tensor.device.type != "cpu" or not tensor.is_contiguous():
+        raise CannotCompile("the optimizer's state is not contiguous on the CPU")
+    return tensor.data_ptr()

@@ -70,7 +70,7 @@ class ModuleState:
         """Take the copies of modules of the same build."""
         pairs = zip(self._buffers, saved["buffers"], strict=True)
         self._buffers = [
-            (module, {n: (module._buffers[n], _clone(value)) for n, value in values.items()})
+            (module, {n: (_place_for(module._buffers.get(n), value), _clone(value)) for n, value in values.items()})
             for (module, _), values in pairs
         ]
         self._extra = [(module, state) for (module, _), state in zip(self._extra, saved["extra"], strict=True)]
@@ -256,6 +256,13 @@ def _on_device_of(p: Tensor, values: dict[str, Any]) -> dict[str, Any]:
 def _is_expanded(buffer: Tensor) -> bool:
     """Several of its elements are one in memory: nobody can write to it, so nobody has."""
     return any(stride == 0 and size > 1 for stride, size in zip(buffer.stride(), buffer.shape, strict=True))
+
+
+def _place_for(own: Tensor | None, value: Tensor | None) -> Tensor | None:
+    """The buffer that takes a saved value: the module's own, or a new one where it has grown or was not there yet."""
+    if value is None or own is None:
+        return _clone(value)
+    return own if own.shape == value.shape and own.dtype == value.dtype else value.to(own.device, copy=True)
 
 
 def _clone(buffer: Tensor | None) -> Tensor | None:

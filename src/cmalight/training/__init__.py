@@ -6,12 +6,11 @@ from cmalight.training.fitting import FitResult, fit
 from cmalight.training.history import EpochRecord, History
 from cmalight.training.solvers import Solver, known_solvers, make_solver
 from cmalight.training.stopping import Status
-from cmalight.training.weights import ClassWeighted, SampleWeighted, with_weights
+from cmalight.training.weights import SampleWeighted, with_weights
 
 __all__ = [
     "Callback",
     "CheckpointError",
-    "ClassWeighted",
     "EpochRecord",
     "FitResult",
     "History",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import glob
 import io
 import logging
 import math
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from filelock import FileLock, Timeout
 
-from cmalight.files import remove_abandoned, whole_file
+from cmalight.files import write_atomically
 
 logger = logging.getLogger("cmalight")
 
@@ -67,7 +68,8 @@ class CheckpointFile:
                 f"{self._path} is the checkpoint of a run that is under way: wait for it, or give another path."
             ) from error
         with lock:
-            remove_abandoned(self._path.parent, self._path.name, after=-math.inf)
+            for half_written in self._path.parent.glob(f".{glob.escape(self._path.name)}.*.tmp"):  # by a killed run
+                half_written.unlink(missing_ok=True)
             try:
                 yield
             finally:
@@ -133,8 +135,7 @@ class CheckpointFile:
         self._saved_at = time.monotonic()
         content = {"format": KIND, "version": VERSION, "identity": self._identity, "state": self._waiting}
         try:
-            with whole_file(self._path) as file:
-                torch.save(content, file)
+            write_atomically(self._path, lambda file: torch.save(content, file))
         except (OSError, RuntimeError) as error:  # torch turns a failed write into a RuntimeError
             if not self.trouble:
                 logger.warning(

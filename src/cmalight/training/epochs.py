@@ -15,8 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from cmalight.compiled import CannotCompile, compile_training
+from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.counting import refuse_broadcast
-from cmalight.training.data import OwnedPairs, counter, device_of
+from cmalight.training.data import OwnedPairs, counter, counts_rows, device_of
 from cmalight.training.schedules import Schedule
 from cmalight.training.stopping import StopTraining
 
@@ -70,10 +72,12 @@ class Epochs:
         before_batch: Called with the number of each batch, or of the first of a chunk; may raise StopTraining.
 
     Attributes:
-        program: Runs the steps natively; None takes them one by one in Python.
+        program: The compiled program, which runs the steps natively; None takes them one by one in Python.
+        reason: Why there is none.
     """
 
     program: Any = None
+    reason: str = ""
 
     def __init__(
         self,
@@ -94,6 +98,18 @@ class Epochs:
         closure = inspect.signature(optimizer.step).parameters.get("closure")
         self._needs_closure = closure is not None and closure.default is inspect.Parameter.empty  # L-BFGS
 
+    def compile(self) -> None:
+        """Run the steps natively from now on, if that can be done: model, loss, optimizer and machine decide."""
+        try:
+            if not isinstance(self._batches, TensorBatches):
+                raise CannotCompile("the data are not tensors in memory")
+            if not counts_rows(self._loss_fn, self._batches):
+                raise CannotCompile("the loss weights classes, or ignores some targets")
+            base = getattr(self._optimizer, "base", self._optimizer)
+            self.program = compile_training(self._model, self._loss_fn, base, self._batches)
+        except CannotCompile as reason:
+            self.reason = str(reason)
+
     def run(self, *, is_last: bool) -> EpochFigures:
         """One epoch; where it is the last, the steps that are not judged yet are judged at its end.
 
@@ -102,6 +118,8 @@ class Epochs:
                 whole, where the epoch began.
         """
         optimizer: Any = self._optimizer
+        if self.program is not None:
+            self._begin_program()
         with _in_training_mode(optimizer):
             if hasattr(optimizer, "epoch"):
                 return self._in_bracket()
@@ -120,7 +138,6 @@ class Epochs:
                 if self.program is None:
                     self._eager(epoch)
                 else:
-                    self._begin_program()
                     epoch.advance(self._sizes(), self._run_in_chunks)
             except StopTraining as stop:
                 stopped = stop
@@ -181,7 +198,6 @@ class Epochs:
         return max(float(group["lr"]) for group in self._optimizer.param_groups) * self._factor
 
     def _compiled(self) -> float:
-        self._begin_program()
         optimizer: Any = self._optimizer
         sizes, losses = self._sizes(), LossSum()
         for first, count in self._chunks(len(sizes)):
@@ -194,10 +210,14 @@ class Epochs:
         return losses.mean()
 
     def _begin_program(self) -> None:
-        """Give the program the rows of this epoch, in the order that iterating the batches would have."""
+        """Give the program the rows of this epoch; where it finds something that it does not know, go on eagerly."""
         batches: Any = self._batches
-        self.program.begin_epoch(batches.permutation(batches.epoch))
-        batches.set_epoch(batches.epoch + 1)
+        try:
+            self.program.begin_epoch(batches.permutation(batches.epoch))
+        except CannotCompile as reason:
+            self.program, self.reason = None, str(reason)
+        else:
+            batches.set_epoch(batches.epoch + 1)
 
     def _sizes(self) -> list[int]:
         batches: Any = self._batches

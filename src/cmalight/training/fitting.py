@@ -13,7 +13,6 @@ from torch.optim import Optimizer
 
 from cmalight.errors import check_choice, check_whole, invalid, unknown_name
 from cmalight.evaluation.batches import Order
-from cmalight.files import check_outputs
 from cmalight.training.callbacks import Callback
 from cmalight.training.clock import ClockName
 from cmalight.training.history import History
@@ -209,4 +208,10 @@ def _check(settings: Settings) -> None:
         if not isinstance(callback, Callback):
             raise ValueError(f"Invalid callback: {callback!r} has no on_epoch_end(record)")
     files = {"checkpoint": settings.checkpoint, "history_file": settings.history_file}
-    check_outputs({name: path for name, path in files.items() if path is not None}, ())
+    for name, path in files.items():
+        if path is not None and path.is_dir():
+            raise IsADirectoryError(f"{name} {path} is a directory; name a file in it")
+        if path is not None and not path.parent.is_dir():
+            raise FileNotFoundError(f"{name} {path}: there is no directory {path.parent}; make it first")
+    if settings.checkpoint is not None and settings.checkpoint == settings.history_file:
+        raise ValueError(f"checkpoint and history_file are both {settings.checkpoint}; give two paths")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cmalight.errors import needed
-from cmalight.files import whole_file, without_infinities
+from cmalight.files import write_atomically
 
 if TYPE_CHECKING:
     import pandas
@@ -60,7 +61,8 @@ class EpochRecord:
         Returns:
             JSON without a line break.
         """
-        return json.dumps(without_infinities(asdict(self)), allow_nan=False)
+        row = asdict(self)
+        return json.dumps(_finite({**row, "metrics": _finite(row["metrics"])}), allow_nan=False)
 
 
 class History(Sequence[EpochRecord]):
@@ -126,6 +128,11 @@ class History(Sequence[EpochRecord]):
         return pandas.DataFrame(rows, columns=[*columns, *metrics])
 
 
+def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN and no infinity."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+
+
 def _cells(record: EpochRecord) -> list[str]:
     measured = [f"{value:.5g}" if value is not None else "" for value in (record.train_loss, record.validation_loss)]
     metrics = " ".join(f"{name} {value:.4g}" for name, value in record.metrics.items())
@@ -146,8 +153,7 @@ class HistoryFile:
 
     def __init__(self, path: Path, history: History) -> None:
         self._path = path
-        with whole_file(path) as file:
-            file.write("".join(record.to_json() + "\n" for record in history).encode())
+        write_atomically(path, "".join(record.to_json() + "\n" for record in history))
         self._waiting: list[bytes] = []
         self.trouble = ""
 

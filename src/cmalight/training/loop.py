@@ -26,7 +26,7 @@ from cmalight.evaluation.ranks import is_distributed, ranks_of
 from cmalight.training.best import Best, pack_modules, unpack_modules
 from cmalight.training.checkpoint import CheckpointFile
 from cmalight.training.clock import ClockName, TrainingClock
-from cmalight.training.data import counts_rows, length_of, training_batches, validation_batches
+from cmalight.training.data import length_of, training_batches, validation_batches
 from cmalight.training.epochs import EpochFigures, Epochs
 from cmalight.training.history import EpochRecord, History, HistoryFile
 from cmalight.training.identity import identity_of
@@ -86,7 +86,6 @@ class Training:
     ) -> None:
         refuse_ranks(model)
         self.model, self.loss_fn, self.settings = model, loss_fn, settings
-        solver = make_solver(optimizer, optimizer_options) if isinstance(optimizer, str) else None
         rules = settings.rules
         self.batches = training_batches(
             data,
@@ -100,18 +99,20 @@ class Training:
         self.validation = None if validation is None else validation_batches(validation, model, loss_fn)
         self.clock = TrainingClock(kind=settings.clock)
         self._batches_per_epoch = length_of(self.batches)
-        self._batch = 0  # of the running epoch
+        self._batch = 0  # the last one that was announced in the running epoch
+        self._steps_since = 0  # how often the optimizer has asked for its progress since
         self.objective: Any = Objective(model, loss_fn, self.batches, process_group=False)
+        solver = None
         if isinstance(optimizer, Optimizer):
             if optimizer_options:
                 raise ValueError("optimizer_options go with an optimizer's name; a ready optimizer has its own")
+            require_parameters_of(model, optimizer)
             self.optimizer = optimizer
             self.objective = getattr(optimizer, "objective", self.objective)
-        elif solver is not None and solver.watches:
-            self.optimizer = solver.make(model.parameters(), self.objective, **self._budget())
-        elif solver is not None:
-            self.optimizer = solver.make(model.parameters())
-        require_parameters_of(model, self.optimizer)
+        else:
+            solver = make_solver(optimizer, optimizer_options)
+            watched = [self.objective] if solver.watches else []
+            self.optimizer = solver.make(model.parameters(), *watched, **(self._budget() if watched else {}))
         if self._batches_per_epoch is None and getattr(self.optimizer, "needs_objective", False):
             raise ValueError(
                 f"{type(self.optimizer).__name__} compares epochs with a fixed sum over samples, but a loader without "
@@ -131,8 +132,8 @@ class Training:
         self.history = History()
         self.best = Best(settings.monitor, modules_of(model, loss_fn), keeps_weights=settings.restore_best)
         self.resumed_at = 0
-        self.engine_reason = ""
-        self._counted = (0, 0)  # evaluations and rows of the objective that are in the history
+        self._seconds_before = 0.0
+        self._counted = self._counts()  # what is in the history
         self._interrupts = Interrupts()
         self._display = Display(rules, None)
         self._file = (
@@ -151,6 +152,7 @@ class Training:
             history_file = None if settings.history_file is None else HistoryFile(settings.history_file, self.history)
             if not self.model.training:  # else layers that were frozen in eval mode stay so
                 self.model.train()
+            self.clock = TrainingClock(self._seconds_before, kind=settings.clock)
             try:
                 stop = self._loop(history_file)
             except KeyboardInterrupt:  # the second Ctrl-C
@@ -170,7 +172,8 @@ class Training:
         if stop is not None and self.resumed_at:
             stop = Stop(stop.status, f"nothing left to train: {stop.reason}")
         if stop is None:
-            self._choose_engine()
+            with self.clock.paused():  # the kernel is built once per machine
+                self._choose_engine()
         while stop is None:
             try:
                 figures = self._epochs.run(is_last=len(self.history) + 1 == self.settings.rules.max_epochs)
@@ -185,7 +188,6 @@ class Training:
         """Measure, write down, tell everybody, save; all off the training clock."""
         record = self._record(figures)
         self.history.append(record)
-        self._batch = 0
         self.best.see(record)
         if history_file is not None:
             history_file.append(record)
@@ -197,8 +199,7 @@ class Training:
         return stop
 
     def _record(self, figures: EpochFigures) -> EpochRecord:
-        evaluations, rows = self.objective.evaluations, self.objective.evaluated_rows
-        before, self._counted = self._counted, (evaluations, rows)
+        before, self._counted = self._counted, self._counts()
         validation_loss: float | None = None
         metrics: dict[str, float] = {}
         if self.validation is not None:
@@ -206,8 +207,8 @@ class Training:
         return EpochRecord(
             epoch=len(self.history),
             seconds=self.clock.seconds(),
-            evaluations=evaluations - before[0],
-            evaluated_rows=rows - before[1],
+            evaluations=self._counted[0] - before[0],
+            evaluated_rows=self._counted[1] - before[1],
             train_loss=self._true_train_loss() if self.settings.measure_train_loss else None,
             validation_loss=validation_loss,
             metrics=metrics,
@@ -239,7 +240,7 @@ class Training:
         return Stop(stop.status, f"{stop.reason}; the last {report.steps} steps ended too high and were undone")
 
     def _before_batch(self, number: int) -> None:
-        self._batch = number
+        self._batch, self._steps_since = number, 0
         stop = self.settings.rules.out_of_time(self.clock.seconds()) or self._interrupts.stop()
         if stop is not None:
             raise StopTraining(stop)
@@ -255,42 +256,38 @@ class Training:
         rules = self.settings.rules
         if rules.time_limit is None and rules.max_epochs is not None and self._batches_per_epoch is not None:
             return {"total_steps": max(1, rules.max_epochs * self._batches_per_epoch)}
-        return {"progress": lambda: self._share(self._batch)}
+        return {"progress": self._progress}
+
+    def _progress(self) -> float:
+        """The share in the middle of the next step; asked once per step, also ahead for the steps of a chunk."""
+        self._steps_since += 1
+        return self._share(self._batch + self._steps_since - 0.5)
+
+    def _counts(self) -> tuple[int, int]:
+        """Evaluations and rows so far; a ready optimizer may have a plain callable as its objective."""
+        return getattr(self.objective, "evaluations", 0), getattr(self.objective, "evaluated_rows", 0)
 
     @property
     def evaluations(self) -> int:
         """Full evaluations of the run, those before a checkpoint included."""
-        since = self.objective.evaluations - self._counted[0]
-        return int(sum(record.evaluations for record in self.history) + since)
+        return sum(record.evaluations for record in self.history) + self._counts()[0] - self._counted[0]
 
     @property
     def engine(self) -> str:
         """The engine that ran the last epoch."""
         return "eager" if self._epochs.program is None else "compiled"
 
-    def _choose_engine(self) -> None:
-        """Decided by model, loss, optimizer, kind of data and machine alone."""
-        wanted = self.settings.engine
-        if wanted == "eager":
-            self.engine_reason = "asked for"
-            return
-        try:  # removed once the compiled room is there
-            from cmalight.compiled import CannotCompile, compile_training
-        except ImportError:
-            self.engine_reason = "not there yet"
-            return
+    @property
+    def engine_reason(self) -> str:
+        """Why the epochs are not compiled."""
+        return "asked for" if self.settings.engine == "eager" else self._epochs.reason
 
-        try:
-            if not isinstance(self.batches, TensorBatches):
-                raise CannotCompile("the data are not tensors in memory")
-            if not counts_rows(self.loss_fn, self.batches):
-                raise CannotCompile("the loss weights classes, or ignores some targets")
-            base = getattr(self.optimizer, "base", self.optimizer)
-            self._epochs.program = compile_training(self.model, self.loss_fn, base, self.batches)
-        except CannotCompile as reason:
-            self.engine_reason = str(reason)
-            if wanted == "compiled":
-                self._display.note(f"not compiled: {reason}")
+    def _choose_engine(self) -> None:
+        if self.settings.engine == "eager":
+            return
+        self._epochs.compile()
+        if self.settings.engine == "compiled" and self._epochs.reason:
+            self._display.note(f"not compiled: {self._epochs.reason}")
 
     def _identity(self, solver: Any) -> dict[str, str]:
         settings = self.settings
@@ -347,7 +344,7 @@ class Training:
         self.history = history
         if isinstance(self.batches, TensorBatches):
             self.batches.set_epoch(int(state["batches_epoch"]))
-        self.clock = TrainingClock(seconds, kind=self.settings.clock)
+        self._seconds_before = seconds
 
 
 def require_parameters_of(model: nn.Module, optimizer: Optimizer) -> None:

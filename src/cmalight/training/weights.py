@@ -1,4 +1,4 @@
-"""Losses in which samples count more or less than others: by their class, or each by its own weight."""
+"""A loss over samples that each have a weight."""
 
 from __future__ import annotations
 
@@ -9,33 +9,11 @@ import torch
 from torch import Tensor, nn
 
 
-class ClassWeighted(nn.Module):
-    """Cross entropy in which a sample of class c counts `weight[c]` times, in every batch alike.
-
-    `nn.CrossEntropyLoss(weight=...)` divides by the weights that are in a batch, so that a batch without the rare
-    class moves the network as far as one that has it.
-
-    Args:
-        weight: one per class; best so that the mean over the training samples is 1.
-    """
-
-    weight: Tensor
-
-    def __init__(self, weight: Any) -> None:
-        super().__init__()
-        self.register_buffer("weight", torch.as_tensor(weight, dtype=torch.get_default_dtype()))
-
-    def forward(self, output: Tensor, target: Tensor) -> Tensor:
-        """The mean over the batch."""
-        weight = self.weight.to(output.dtype)
-        return nn.functional.cross_entropy(output, target, weight=weight, reduction="sum") / len(target)
-
-
 class SampleWeighted(nn.Module):
-    """A loss over samples that each have a weight, which `with_weights` puts beside their targets.
+    """The weighted mean of a loss; `with_weights` puts the weights beside the targets.
 
     Args:
-        loss: one of torch's, such as `nn.MSELoss()` or `nn.CrossEntropyLoss()`.
+        loss: A loss of torch, such as `nn.MSELoss()` or `nn.CrossEntropyLoss()`.
     """
 
     def __init__(self, loss: nn.Module) -> None:
@@ -55,17 +33,17 @@ class SampleWeighted(nn.Module):
 
 
 def with_weights(target: Any, weight: Any) -> Tensor:
-    """The targets of `SampleWeighted`: those of the samples, and in a last column their weights.
+    """Targets for `SampleWeighted`: those of the samples, with the weights as a last column.
 
     Args:
-        target: numbers, or labels of classes.
-        weight: one per sample, not negative; they are scaled so that their mean is 1.
+        target: Numbers, or labels of classes.
+        weight: One number >= 0 per sample; they are scaled so that their mean is 1.
 
     Returns:
-        What the data of a training has for targets.
+        Targets for `fit`.
 
     Raises:
-        ValueError: the weights are not such numbers, or all are 0.
+        ValueError: The weights are not such numbers, or all are 0.
     """
     values = torch.as_tensor(target)
     weights = torch.as_tensor(weight, dtype=torch.float64)

@@ -1,0 +1,186 @@
+"""The kernel as a shared library: built at first use, and kept in a private folder of the user's cache.
+
+A build takes seconds and needs a C++ compiler; it depends on the source, the compiler, its flags and the processor,
+whose digest is the name of the library. Nothing is loaded that another user could have written.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from cmalight.compiled import interface
+from cmalight.compiled.interface import CannotCompile
+
+SOURCE = Path(__file__).with_name("kernel.cpp")
+_FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd", "-fPIC", "-shared", "-w")
+_PATIENCE_SECONDS = 120.0
+_logger = logging.getLogger("cmalight")
+
+
+@functools.cache
+def kernel() -> ctypes.CDLL:
+    """The kernel: from this process, from the cache, or built now.
+
+    Returns:
+        The library, with the types of its functions declared.
+
+    Raises:
+        CannotCompile: There is no compiler, or it failed.
+    """
+    if sys.platform == "win32":
+        raise CannotCompile("the kernel is not built on Windows")
+    command = build_command()
+    key = _key(command)
+    folder = _private_folder()
+    loaded = None if folder is None else _load(folder / f"kernel-{key}.so")
+    if loaded is None:
+        with tempfile.TemporaryDirectory(prefix="cmalight-") as place:  # readable and writable by the user alone
+            built = build(Path(place) / "kernel.so", command)
+            kept = None if folder is None else _keep(built, folder / f"kernel-{key}.so")
+            loaded = ctypes.CDLL(str(kept or built))
+    return _declared(loaded)
+
+
+def build_command() -> list[str]:
+    """The compiler and its flags: CXX, or the first compiler there is.
+
+    Returns:
+        Its words, without source and output.
+
+    Raises:
+        CannotCompile: There is no compiler.
+    """
+    wanted = os.environ.get("CXX", "").strip()
+    for words in [shlex.split(wanted)] if wanted else [["g++"], ["clang++"], ["c++"]]:
+        if (found := shutil.which(words[0])) is not None:
+            arm = platform.machine().lower() in ("arm64", "aarch64")
+            native = ("-mcpu=native",) if arm else ("-march=native", "-mprefer-vector-width=512")
+            return [found, *words[1:], *_FLAGS, *native]
+    raise CannotCompile(f"there is no C++ compiler ({wanted or 'g++, clang++, c++'}): install one, or set CXX")
+
+
+def build(path: Path, command: list[str]) -> Path:
+    """Compile the kernel.
+
+    Args:
+        path: Where the library is written.
+        command: As `build_command` gives it.
+
+    Returns:
+        The path.
+
+    Raises:
+        CannotCompile: The compiler failed.
+    """
+    said = ""
+    for libraries in (("-lmvec", "-lm"), ("-lm",)):  # glibc's vector functions are not on every system
+        try:
+            done = subprocess.run(
+                [*command, str(SOURCE), "-o", str(path), *libraries],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_PATIENCE_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CannotCompile(f"{command[0]} failed: {error}") from error
+        if done.returncode == 0:
+            return path
+        said = done.stderr
+    lines = [line for line in said.splitlines() if "error" in line] or said.splitlines() or ["no message"]
+    raise CannotCompile(f"{command[0]} failed: {lines[0].strip()}")
+
+
+def _key(command: list[str]) -> str:
+    compiler = Path(command[0]).resolve()
+    about = compiler.stat()
+    parts = (SOURCE.read_text(encoding="utf-8"), command, str(compiler), about.st_size, about.st_mtime_ns, _processor())
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+
+def _processor() -> str:
+    """What code for this processor may use that another may not have."""
+    about = Path("/proc/cpuinfo")
+    lines = about.read_text(encoding="utf-8", errors="replace").splitlines() if about.exists() else []
+    features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return f"{platform.platform()} {platform.machine()} {platform.processor()} {features}"
+
+
+def _private_folder() -> Path | None:
+    """The folder of libraries; None, and a message, where others could write to it or to one of its parents."""
+    if chosen := os.environ.get("CMALIGHT_CACHE"):
+        cache = Path(chosen).expanduser()
+    elif sys.platform == "darwin":
+        cache = Path.home() / "Library" / "Caches" / "cmalight"
+    else:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cmalight"
+    try:
+        (cache / "compiled").mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder = (cache / "compiled").resolve()
+        if all(_is_safe(one, is_parent=one != folder) for one in (folder, *folder.parents)):
+            return folder
+        reason = "others can write to it or to a folder above it"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    _logger.warning("The compiled kernel is not kept in %s: %s.", cache, reason)
+    return None
+
+
+def _is_safe(folder: Path, *, is_parent: bool) -> bool:
+    about = folder.stat()
+    others_write = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    # With the sticky bit, as on /tmp, others cannot rename what is the user's.
+    return about.st_uid in (0, os.getuid()) and (not others_write or (is_parent and bool(about.st_mode & stat.S_ISVTX)))
+
+
+def _load(path: Path) -> ctypes.CDLL | None:
+    """The library, if it is there and is what was written."""
+    try:
+        if _digest(path) != path.with_suffix(".sha256").read_text(encoding="ascii"):
+            return None
+        return ctypes.CDLL(str(path))
+    except (OSError, ValueError):
+        return None
+
+
+def _keep(built: Path, path: Path) -> Path | None:
+    """Move a library and its digest to their place, each at once; None where that fails."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as place:
+            for name, content in ((path.with_suffix(".sha256"), _digest(built).encode()), (path, built.read_bytes())):
+                aside = Path(place) / name.name
+                aside.write_bytes(content)
+                aside.chmod(0o600)
+                os.replace(aside, name)
+    except OSError as error:
+        _logger.warning("The compiled kernel is not kept in %s: %s.", path.parent, error.strerror or error)
+        return None
+    return path
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
+    for name in ("cmalight_workspace", "cmalight_check", "cmalight_run"):
+        function = getattr(library, name)
+        function.argtypes, function.restype = [ctypes.POINTER(interface.Job)], ctypes.c_int64
+    library.cmalight_layout.argtypes, library.cmalight_layout.restype = [], ctypes.c_int64
+    if library.cmalight_layout() != interface.layout():
+        raise CannotCompile("the kernel has another interface than this package")
+    return library

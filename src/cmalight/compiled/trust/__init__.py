@@ -1,1 +1,0 @@
-"""Whether what was compiled is what the model and its loss compute."""

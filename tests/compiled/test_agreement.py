@@ -1,0 +1,250 @@
+"""Compiled steps agree with torch's to rounding, over the whole white list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from cmalight.compiled import CannotCompile, compile_training
+from cmalight.evaluation.batches import TensorBatches
+from cmalight.models import layered
+from cmalight.optim.soap import SOAP
+from tests.compiled.eager import Make, Pair
+
+FEATURES, OUTPUTS, BATCH = 6, 3, 16
+
+
+def around(*layers: nn.Module, width: int = 5) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(FEATURES, width), *layers, nn.Linear(width, OUTPUTS))
+
+
+def evaluating(layer: nn.Module) -> nn.Module:
+    return layer.eval()
+
+
+class Own:
+    """Numbers or indices that go in."""
+
+    numbers = staticmethod(lambda n: torch.randn(n, FEATURES))
+    images = staticmethod(lambda n: torch.randn(n, 2, 3))
+    indices = staticmethod(lambda n: torch.randint(7, (n, 4)))
+
+
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "relu in place": lambda: nn.ReLU(inplace=True),
+    "leaky relu": lambda: nn.LeakyReLU(0.2),
+    "leaky relu of a negative slope": lambda: nn.LeakyReLU(-0.3),
+    "elu": lambda: nn.ELU(0.7),
+    "gelu": nn.GELU,
+    "gelu by tanh": lambda: nn.GELU("tanh"),
+    "silu": nn.SiLU,
+    "sigmoid": nn.Sigmoid,
+    "tanh": nn.Tanh,
+    "softplus": lambda: nn.Softplus(2.0, 1.0),
+    "hardtanh": lambda: nn.Hardtanh(-0.3, 0.4),
+    "relu6": nn.ReLU6,
+    "identity": nn.Identity,
+}
+MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor]]] = {
+    **{name: (lambda make=make: around(make()), Own.numbers) for name, make in ACTIVATIONS.items()},
+    "linear": (lambda: nn.Linear(FEATURES, OUTPUTS), Own.numbers),
+    "no bias": (lambda: nn.Linear(FEATURES, OUTPUTS, bias=False), Own.numbers),
+    "wide": (lambda: around(nn.Tanh(), nn.Linear(70, 70), nn.SiLU(), width=70), Own.numbers),
+    "dropout": (lambda: around(nn.Sigmoid(), nn.Dropout(0.4), nn.Identity(), nn.Dropout(0.0)), Own.numbers),
+    "dropout first": (lambda: nn.Sequential(nn.Dropout(0.2), around(nn.Tanh())), Own.numbers),
+    "dropout evaluating": (lambda: around(evaluating(nn.Dropout())), Own.numbers),
+    "batch norm": (lambda: around(nn.BatchNorm1d(5), nn.ReLU()), Own.numbers),
+    "batch norm, averages": (lambda: around(nn.BatchNorm1d(5, momentum=None, eps=0.01)), Own.numbers),
+    "batch norm, not affine": (lambda: around(nn.BatchNorm1d(5, affine=False)), Own.numbers),
+    "batch norm, no averages": (lambda: around(nn.BatchNorm1d(5, track_running_stats=False)), Own.numbers),
+    "batch norm evaluating": (lambda: around(evaluating(nn.BatchNorm1d(5))), Own.numbers),
+    "layer norm": (lambda: around(nn.LayerNorm(5)), Own.numbers),
+    "layer norm, not affine": (lambda: around(nn.LayerNorm(5, elementwise_affine=False)), Own.numbers),
+    "layer norm, no bias": (lambda: around(nn.LayerNorm(5, bias=False), nn.GELU()), Own.numbers),
+    "flatten": (lambda: nn.Sequential(nn.LayerNorm((2, 3)), nn.Flatten(), around(nn.ReLU())), Own.images),
+    "rows": (lambda: nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Flatten(), around(nn.ReLU())), Own.images),
+    "embedding": (lambda: nn.Sequential(nn.Embedding(7, 3), nn.Flatten(), nn.Linear(12, OUTPUTS)), Own.indices),
+    "padded embedding": (
+        lambda: nn.Sequential(nn.Embedding(7, 3, padding_idx=2), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(12, 3)),
+        Own.indices,
+    ),
+    "layered": (lambda: layered("3x5", FEATURES, outputs=OUTPUTS), Own.numbers),
+    "layered, constant input": (
+        lambda: layered("2x5", FEATURES, outputs=OUTPUTS, bias=False, constant_input=True),
+        Own.numbers,
+    ),
+}
+
+
+def labels(n: int) -> Tensor:
+    return torch.randint(OUTPUTS, (n,))
+
+
+def numbers(n: int) -> Tensor:
+    return torch.randn(n, OUTPUTS)
+
+
+def shares(n: int) -> Tensor:
+    return torch.rand(n, OUTPUTS)
+
+
+LOSSES: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor]]] = {
+    "mse": (nn.MSELoss, numbers),
+    "l1": (nn.L1Loss, numbers),
+    "bce": (nn.BCEWithLogitsLoss, shares),
+    "weighted bce": (
+        lambda: nn.BCEWithLogitsLoss(weight=torch.rand(OUTPUTS), pos_weight=1 + torch.rand(OUTPUTS)),
+        shares,
+    ),
+    "cross entropy": (nn.CrossEntropyLoss, labels),
+    "weighted cross entropy": (
+        lambda: nn.CrossEntropyLoss(weight=torch.rand(OUTPUTS) + 0.1, label_smoothing=0.2, ignore_index=1),
+        labels,
+    ),
+}
+OPTIMIZERS: dict[str, Callable[[float], Make]] = {
+    "sgd": lambda decay: lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=decay),
+    "momentum": lambda decay: lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.3, weight_decay=decay),
+    "nesterov": lambda decay: lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.8, nesterov=True, weight_decay=decay),
+    "adam": lambda decay: lambda p: torch.optim.Adam(p, lr=0.01, betas=(0.8, 0.95), eps=1e-4, weight_decay=decay),
+    "adamw": lambda decay: lambda p: torch.optim.AdamW(p, lr=0.01, eps=1e-4, weight_decay=decay),
+    "soap": lambda decay: lambda p: SOAP(p, lr=0.01, eps=1e-2, weight_decay=decay, refresh_interval=1),
+}
+
+
+def pair(model: str, loss: str, make: Make, dtype: torch.dtype, *, samples: int, order: str = "reshuffle") -> Pair:
+    torch.manual_seed(0)
+    make_model, inputs = MODELS[model]
+    make_loss, targets = LOSSES[loss]
+    x, y = inputs(samples), targets(samples)
+    data = [t.to(dtype) if t.is_floating_point() else t for t in (x, y)]
+    batches = TensorBatches(*data, batch_size=BATCH, order=order)
+    return Pair(make_model().to(dtype), make_loss().to(dtype), make, batches)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_combination_agrees_with_torch(model, loss, dtype):
+    for name, make in OPTIMIZERS.items():
+        if (model, name) == ("wide", "soap"):
+            continue  # factors without full rank: rounding decides what their bases are in the rest of the space
+        for decay, order, samples in ((0.0, "fixed", 3 * BATCH), (0.1, "reshuffle", 2 * BATCH + 5)):
+            both = pair(model, loss, make(decay), dtype, samples=samples, order=order)
+            both.epoch(0)
+            both.check(state=name != "soap")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("rows", [1, 7, 128, 300])
+@pytest.mark.parametrize("sizes", [(1, 1), (1, 50, 1), (9, 50, 1), (17, 33, 65), (300, 20), (20, 300), (1100, 3)])
+def test_products_of_every_shape(sizes, rows, dtype):
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False))).to(dtype)
+    x, y = torch.randn(2 * rows, sizes[0], dtype=dtype), torch.randn(2 * rows, sizes[-1], dtype=dtype)
+    both = Pair(model, nn.MSELoss(), lambda p: torch.optim.SGD(p, lr=0.01), TensorBatches(x, y, batch_size=rows))
+    both.epoch(0)
+    both.check()
+
+
+def test_soap_agrees_over_many_refreshes_in_double_precision():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4)).double()
+    x = torch.randn(640, 4, dtype=torch.float64)
+    batches = TensorBatches(x, torch.sin(3 * x), batch_size=64)
+    both = Pair(model, nn.MSELoss(), lambda p: SOAP(p, lr=0.01, weight_decay=0.01, refresh_interval=3), batches)
+    for number in range(3):
+        both.epoch(number, [1.0] * 10)
+    for ours, theirs in zip(both.model.parameters(), both.twin.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-7)
+    state = both.optimizer.state[both.model[2].weight]
+    identity = torch.eye(6, dtype=torch.float64)
+    torch.testing.assert_close(state["right_basis"].T @ state["right_basis"], identity)
+
+
+def test_soap_leaves_inputs_alone_that_are_always_zero():
+    torch.manual_seed(0)
+    x = torch.randn(64, 4)
+    x[:, 2] = 0
+    model = nn.Linear(4, 3)
+    before = model.weight[:, 2].clone()
+    both = Pair(model, nn.MSELoss(), lambda p: SOAP(p, lr=0.1, refresh_interval=1), TensorBatches(x, x[:, :3], batch_size=8))
+    both.program.begin_epoch(both.batches.permutation(0))
+    both.program.run([1.0] * 8)
+    assert torch.equal(both.model.weight[:, 2], before)
+
+
+def test_parameters_that_are_not_trained_stay():
+    torch.manual_seed(0)
+    model = around(nn.BatchNorm1d(5), nn.ReLU())
+    model[0].requires_grad_(False)
+    model[1].weight.requires_grad_(False)
+    both = Pair(
+        model,
+        nn.MSELoss(),
+        lambda p: torch.optim.Adam(p, lr=0.1, weight_decay=0.1),
+        TensorBatches(torch.randn(40, FEATURES), torch.randn(40, OUTPUTS), batch_size=BATCH),
+    )
+    both.epoch(0)
+    both.check()
+
+
+def test_groups_have_their_own_options():
+    torch.manual_seed(0)
+
+    def make(parameters):
+        first, second, *others = parameters
+        options = [{"params": [first], "lr": 0.3}, {"params": others, "weight_decay": 0.2, "momentum": 0.5}]
+        return torch.optim.SGD(options, lr=0.1)
+
+    x = torch.randn(40, FEATURES)
+    both = Pair(around(nn.Tanh()), nn.MSELoss(), make, TensorBatches(x, x[:, :OUTPUTS].clone(), batch_size=BATCH))
+    both.epoch(0)
+    both.check()
+    assert both.optimizer.param_groups[0]["lr"] == 0.3
+
+
+def test_the_step_of_cmalight_counts_weight_decay_in_the_loss():
+    from cmalight.optim import IG
+
+    torch.manual_seed(0)
+    x = torch.randn(40, FEATURES, dtype=torch.float64)
+    batches = TensorBatches(x, x[:, :OUTPUTS].clone(), batch_size=BATCH)
+    model = around(nn.Tanh()).double()
+    twin = around(nn.Tanh()).double()
+    twin.load_state_dict(model.state_dict())
+    program = compile_training(model, nn.MSELoss(), IG(model.parameters(), lr=0.2, weight_decay=0.1), batches)
+    program.begin_epoch(batches.permutation(0))
+    factors = [1.1, 1.1, 0.6]
+    losses = program.run(factors)
+    for number, factor in enumerate(factors):
+        rows = batches.permutation(0)[number * BATCH : (number + 1) * BATCH]
+        squares = sum(p.square().sum() for p in twin.parameters())
+        loss = nn.MSELoss()(twin(x[rows]), x[rows, :OUTPUTS]) + 0.05 * squares
+        gradients = torch.autograd.grad(loss, list(twin.parameters()))
+        assert losses[number].item() == pytest.approx(loss.item(), rel=1e-12)
+        with torch.no_grad():
+            for p, gradient in zip(twin.parameters(), gradients, strict=True):
+                p -= 0.2 * factor * gradient
+    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_batch_whose_labels_are_all_ignored_has_no_loss():
+    torch.manual_seed(0)
+    batches = TensorBatches(torch.randn(8, FEATURES), torch.full((8,), -100), batch_size=8)
+    both = Pair(around(), nn.CrossEntropyLoss(), lambda p: torch.optim.SGD(p, lr=0.1), batches)
+    both.program.begin_epoch(batches.permutation(0))
+    assert both.program.run([1.0]).isnan().all()
+    both.check()
+
+
+def test_a_last_batch_of_one_row_is_left_to_torch_under_batch_norm():
+    batches = TensorBatches(torch.randn(9, FEATURES), torch.randn(9, OUTPUTS), batch_size=8)
+    model = around(nn.BatchNorm1d(5))
+    with pytest.raises(CannotCompile, match="more than one row"):
+        compile_training(model, nn.MSELoss(), torch.optim.SGD(model.parameters()), batches)

@@ -1,0 +1,147 @@
+"""fit with compiled steps: the same results up to rounding, or eager ones and the reason."""
+
+import os
+import signal
+
+import pytest
+import torch
+from torch import nn
+
+from cmalight import Status, fit
+from cmalight.compiled import CannotCompile, library
+from tests.helpers import same_state
+from tests.training.common import MSE, StopAfter, data, model, train, without_times
+
+
+def has_kernel():
+    try:
+        library.kernel()
+    except CannotCompile:
+        return False
+    return True
+
+
+pytestmark = pytest.mark.skipif(not has_kernel(), reason="the kernel cannot be built here")
+
+SOLVERS = {
+    "auto": {"optimizer": "auto"},
+    "auto by the clock": {"optimizer": "auto", "time_limit": 1e9},
+    "cmalight": {"optimizer": "cmalight"},
+    "cmalight with undone epochs": {"optimizer": "cmalight", "optimizer_options": {"lr": 3.0, "weight_decay": 0.01}},
+    "ig": {"optimizer": "ig", "optimizer_options": {"lr": 0.1}},
+    "adam": {"optimizer": "adam"},
+    "soap-wsd": {"optimizer": "soap-wsd"},
+    "sgd-momentum-cosine": {"optimizer": "sgd-momentum-cosine"},
+}
+
+
+def compiled(network=None, **options):
+    network, result = train(network, **{"engine": "compiled", **options})
+    assert result.engine == "compiled", result.engine_reason
+    return network, result
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("order", ["fixed", "reshuffle"])
+def test_compiled_and_eager_epochs_agree_to_rounding(name, order):
+    options = {**SOLVERS[name], "pair": data(64), "order": order, "max_epochs": 8, "measure_train_loss": True}
+    slow, expected = train(engine="eager", **options)
+    quick, result = compiled(**options)
+    torch.testing.assert_close(quick.state_dict(), slow.state_dict(), rtol=1e-7, atol=1e-9)
+    for one, other in zip(result.history, expected.history, strict=True):
+        assert one.batch_loss == pytest.approx(other.batch_loss, rel=1e-7)
+        assert one.lr == pytest.approx(other.lr, rel=1e-12)
+        assert (one.outcome, one.evaluations, one.evaluated_rows) == (
+            other.outcome,
+            other.evaluations,
+            other.evaluated_rows,
+        )
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_a_compiled_run_resumes_bit_for_bit(name, tmp_path):
+    options = {**SOLVERS[name], "max_epochs": 8}
+    whole, unbroken = compiled(**options)
+    compiled(checkpoint=tmp_path / "run.pt", callbacks=[StopAfter(3)], **options)
+    resumed, result = compiled(checkpoint=tmp_path / "run.pt", **options)
+    assert same_state(resumed.state_dict(), whole.state_dict())
+    assert without_times(result.history) == without_times(unbroken.history)
+
+
+def test_auto_compiles_what_is_on_the_list_and_says_why_not_otherwise(capsys):
+    class Own(nn.Linear):
+        pass
+
+    _, result = train(engine="auto")
+    assert (result.engine, result.engine_reason) == ("compiled", "")
+    _, result = train(Own(4, 1).double(), engine="auto", progress=True, max_epochs=1)
+    assert result.engine == "eager"
+    assert "Own" in result.engine_reason
+    assert "not compiled" not in capsys.readouterr().err
+    _, result = train(Own(4, 1).double(), engine="compiled", progress=True, max_epochs=1)
+    assert capsys.readouterr().err.splitlines()[0] == f"not compiled: {result.engine_reason}"
+    assert train(engine="eager", max_epochs=1)[1].engine_reason == "asked for"
+    _, result = train(pair=[data()], engine="compiled", max_epochs=1)
+    assert result.engine_reason == "the data are not tensors in memory"
+
+
+def test_a_loss_that_ignores_targets_is_not_compiled():
+    x, y = torch.randn(60, 4), torch.randint(0, 3, (60,))
+    y[::7] = -100
+    results = []
+    for engine in ("auto", "eager"):
+        torch.manual_seed(0)
+        network = nn.Linear(4, 3)
+        fit(network, nn.CrossEntropyLoss(), (x, y), optimizer="adam", max_epochs=3, engine=engine, progress=False)
+        results.append(network.state_dict())
+    assert same_state(*results)
+
+
+@pytest.mark.parametrize("optimizer", ["auto", "cmalight", "adam"])
+def test_data_that_a_callback_changes_in_place_are_trained_on(optimizer):
+    ends = []
+    for engine in ("compiled", "eager"):
+        x, y = data()
+
+        class Changes:
+            def on_epoch_end(self, record, y=y):
+                y.mul_(0.5)
+
+        network, result = train(pair=(x, y), optimizer=optimizer, engine=engine, callbacks=[Changes()])
+        assert result.engine == engine
+        ends.append(network.state_dict())
+    torch.testing.assert_close(*ends, rtol=1e-7, atol=1e-9)
+
+
+def test_a_hook_that_a_callback_brings_ends_compiled_epochs():
+    ends = []
+    for engine in ("auto", "eager"):
+        network = model()
+
+        class Hooks:
+            def on_epoch_end(self, record, network=network):
+                if record.epoch == 2:
+                    network[0].register_forward_hook(lambda module, inputs, output: 2 * output)
+
+        _, result = train(network, engine=engine, optimizer="auto", max_epochs=6, callbacks=[Hooks()])
+        assert result.engine == "eager"
+        assert ("hook" in result.engine_reason) == (engine == "auto")
+        ends.append(network.state_dict())
+    torch.testing.assert_close(*ends, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("optimizer", ["auto", "cmalight", "adam-cosine"])
+def test_a_time_limit_and_ctrl_c_are_honoured_inside_a_compiled_epoch(optimizer):
+    pair = data(200_000)
+    _, result = train(pair=pair, optimizer=optimizer, engine="compiled", time_limit=0.5, max_epochs=None, batch_size=2)
+    assert (result.status, result.epochs, result.engine) == (Status.TIME_LIMIT, 0, "compiled")
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    _, result = train(pair=pair, optimizer=optimizer, engine="compiled", max_epochs=1000, batch_size=2)
+    assert (result.status, result.epochs) == (Status.INTERRUPTED, 0)
+
+
+def test_the_loss_falls_in_compiled_epochs():
+    network, result = compiled(optimizer="auto", max_epochs=20, measure_train_loss=True)
+    assert result.history[-1].train_loss < 0.5 * result.history[0].train_loss
+    assert MSE(network(data()[0]), data()[1]).item() == pytest.approx(result.history[-1].train_loss, rel=1e-9)
