@@ -137,7 +137,7 @@ def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def path_of(name: str, data: Path) -> Path:
     """Where the file of a data set is in the folder: under the name that the registry has for it."""
-    path = data / dataset_info(name).files[0].name
+    path = data / dataset_info(name).file
     if not path.is_file():
         raise SystemExit(f"{path} is not there: `cmalight datasets info {name}` says where to get it")
     return path
@@ -147,7 +147,7 @@ def path_of(name: str, data: Path) -> Path:
 def read_raw(name: str, data: Path) -> Raw:
     """A data set from its file in the folder, whatever its checksum: publishers' archives get repacked."""
     path = path_of(name, data)
-    return dataset_info(name).source.read({path.name: path})
+    return dataset_info(name).source.read(path)
 
 
 # Pictures

@@ -120,7 +120,7 @@ def test_a_generated_set_takes_its_numbers_from_its_name() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("teacher:rows=", "whole number"),
+        ("teacher:rows", "'rows' in 'teacher:rows' is not of the form key=value"),
         ("teacher:rowz=3", "did you mean 'rows'"),
         ("teacher:rows=x", "whole number"),
         ("teacher:rows=1", "2 or more"),

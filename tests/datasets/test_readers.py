@@ -173,7 +173,7 @@ def test_a_damaged_table_is_refused_with_its_path(tmp_path: Path, data: bytes, m
     ("data", "message"),
     [
         (b"@relation x\n@attribute a real\n", "cut short"),
-        (b"@relation x\n1,2\n", "no @data"),
+        (b"@relation x\n@attribute\n1,2\n", "no @data"),
         (b"@attribute a real\n@attribute b real\n@outputs c\n@data\n1,2\n", "@outputs"),
         (b"@attribute a real\n@attribute b real\n@outputs b\n@data\n1,2,3\n", "announces 2 attributes"),
         (b"@attribute b real\n@outputs b\n@data\n1\n", "1 columns; expected more"),

@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,15 @@ def test_a_download_is_kept_and_not_repeated() -> None:
         assert load_dataset("tiny").x_train.shape == (30, 1)
         assert where(tiny) == "cached"
         assert server.requests == ["/a"]
+
+
+def test_two_at_once_download_once() -> None:
+    with serving({"a": TEXT}) as server:
+        entry(server.url("a"))
+        with ThreadPoolExecutor(2) as pool:
+            paths = list(pool.map(fetch, ["tiny", "tiny"]))
+        assert server.requests == ["/a"]
+    assert paths[0] == paths[1]
 
 
 def test_the_mirror_is_tried_when_the_publisher_fails() -> None:

@@ -5,6 +5,9 @@
     data = load_dataset("teacher:rows=1000000,features=50")       # generated, nothing to download
     data = load_dataset("shop.csv:target=price")                  # your own; see also `register`
 
+The room is larger than its readers alone would need, because every data set has its licence, citation and checksum
+here, and because users' own files and functions go by name, so that worker processes find them.
+
 A file is looked for in the folders of CMALIGHT_DATA, then in the cache (CMALIGHT_CACHE, or the system's place for
 caches), then downloaded into the cache.
 """

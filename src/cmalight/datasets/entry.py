@@ -30,7 +30,7 @@ class Raw:
         y: Numbers for regression, labels from 0 for classification.
         x_test: Inputs of the publisher's own test part.
         y_test: Targets of the publisher's own test part.
-        feature_names: One name per column of `x`; empty for images.
+        feature_names: One name per column of `x`; empty where columns have no names.
         class_names: One name per class; empty for regression.
     """
 

@@ -29,7 +29,7 @@ class DataSet:
         y_test: As `y_train`.
         features: Number of columns, or of pixel values; the paper's d is one more for tables.
         classes: Number of classes; None for regression.
-        feature_names: One name per column; empty for images and arrays.
+        feature_names: One name per column, x0, x1, ... where the data has none; empty for images.
         class_names: One name per class; empty for regression and where classes have no names.
     """
 
@@ -100,7 +100,7 @@ def load_dataset(name: str, *, seed: int = 0, test_share: float = 0.25, scale: b
         y_test=y_test,
         features=int(np.prod(x_train.shape[1:])),
         classes=classes,
-        feature_names=raw.feature_names,
+        feature_names=raw.feature_names or _numbered(x_train),
         class_names=raw.class_names,
     )
 
@@ -120,6 +120,10 @@ def fetch(name: str) -> Path | None:
     entry = dataset_info(name)
     raw_data(entry)
     return (locate(entry) or values_path(entry, None)) if entry.file else None
+
+
+def _numbered(x: Array) -> tuple[str, ...]:
+    return tuple(f"x{i}" for i in range(x.shape[1])) if x.ndim == 2 else ()
 
 
 def _split(raw: Raw, seed: int, test_share: float) -> tuple[Array, Array, Array, Array]:

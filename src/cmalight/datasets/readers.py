@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 import tarfile
 import zipfile
 import zlib
@@ -86,7 +87,7 @@ class Keel:
         for line in stream:
             keyword, _, rest = line.decode("utf-8", errors="replace").strip().partition(" ")
             if keyword.lower() == "@attribute":
-                names.append(rest.split()[0].split("{")[0].split("[")[0].strip("'"))
+                names.append(re.split(r"[\s{\[]", rest.strip(), maxsplit=1)[0].strip("'"))
             elif keyword.lower() in ("@output", "@outputs"):
                 target = rest.strip()
             elif keyword.lower() == "@data":
@@ -109,7 +110,7 @@ class Matrix:
             x, y = (read_numbers(one, path, separator=" ", dtype="int16").to_numpy() for one in streams)
         if y.shape != (len(x), 1):
             raise DataError(f"{path}: {self.data} has {len(x)} rows, but {self.targets} has the shape {y.shape}")
-        return Raw(x, y[:, 0], feature_names=_numbered(x.shape[1]))
+        return Raw(x, y[:, 0])
 
 
 @dataclass(frozen=True)
@@ -237,7 +238,3 @@ def _category_values(column: Any) -> Array:
     numbers = pd.to_numeric(column, errors="coerce")
     values: Array = column.str.strip().to_numpy(object) if numbers.isna().any() else numbers.to_numpy()
     return values
-
-
-def _numbered(count: int) -> tuple[str, ...]:
-    return tuple(f"x{i}" for i in range(count))

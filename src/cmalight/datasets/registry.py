@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import re
@@ -43,19 +44,6 @@ class Shipped:
         features = tuple(str(name) for name in bunch.feature_names)
         classes = tuple(str(name) for name in bunch.get("target_names", ()))
         return Raw(np.asarray(bunch.data, np.float64), np.asarray(bunch.target), None, None, features, classes)
-
-
-@dataclass(frozen=True)
-class Generated:
-    """A problem of `generated.py` with its numbers."""
-
-    kind: str
-    numbers: tuple[tuple[str, float], ...]
-
-    def read(self, path: Path) -> Raw:  # noqa: ARG002
-        """Make the rows."""
-        x, y = _GENERATED[self.kind][0](**dict(self.numbers))
-        return Raw(x.numpy(), y.reshape(-1).numpy(), feature_names=tuple(f"x{i}" for i in range(x.shape[1])))
 
 
 _FORMATS: dict[str, Callable[..., Any]] = {
@@ -105,13 +93,13 @@ def dataset_info(name: str) -> Entry:
     base, _, tail = str(name).partition(":")
     if Path(base).suffix.lower() in _TABLE_SUFFIXES:
         return _table_entry(base, _options(name, tail, {"target": str, "task": str}))
-    if tail and "=" not in tail and base.replace(".", "").isidentifier():
-        return Entry(name=name, task=None, source=Arrays(_imported(name)))
     kinds = {_squashed(kind): kind for kind in _GENERATED}
     if _squashed(base) in kinds:
         return _generated_entry(kinds[_squashed(base)], name, tail)
     entries = {_squashed(entry.name): entry for entry in (*_CATALOGUE.values(), *_registered.values())}
     found = entries.get(_squashed(base))
+    if found is None and tail and "=" not in tail:
+        return Entry(name=name, task=None, source=Arrays(_imported(name)))
     if found is None:
         raise DataError(unknown_name("data set", name, known()))
     rows = _options(name, tail, {"rows": int}).get("rows")
@@ -186,7 +174,7 @@ def _generated_entry(kind: str, name: str, tail: str) -> Entry:
     return Entry(
         name=f"{kind}:{tail.replace(' ', '').lower()}" if tail else kind,
         task=task,
-        source=Generated(kind, tuple(numbers.items())),
+        source=Arrays(functools.partial(make, **numbers), task),
         title=title,
         rows=numbers["rows"],
         features=numbers["features"],
@@ -201,8 +189,10 @@ def _options(name: str, tail: str, taken: dict[str, type]) -> dict[str, Any]:
     options = {}
     for part in tail.split(",") if tail else ():
         key, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or key not in taken:
-            raise DataError(f"{unknown_name('option', key, taken)} (in {name!r}, as in name:key=value,key=value)")
+        if not equals:
+            raise DataError(f"{part!r} in {name!r} is not of the form key=value; keys are {', '.join(taken)}")
+        if key not in taken:
+            raise DataError(f"{name}: {unknown_name('option', key, taken)}")
         try:
             options[key] = taken[key](value)
         except ValueError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import logging
 import os
 import re
@@ -93,7 +94,8 @@ def _download(entry: Entry) -> Path:
     """Try the addresses in turn; the file appears in the cache when it is complete."""
     path = _download_path(entry)
     pooch.get_logger().setLevel(logging.WARNING)
-    how = pooch.HTTPDownloader(timeout=_TIMEOUT_SECONDS, chunk_size=_CHUNK, progressbar=sys.stderr.isatty())
+    shows_bar = sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None
+    how = pooch.HTTPDownloader(timeout=_TIMEOUT_SECONDS, chunk_size=_CHUNK, progressbar=shows_bar)
     failures = []
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
