@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas
 
+SAMPLES = 100
 INF, NAN = float("inf"), float("nan")
 CONDITIONS = {
     **dict.fromkeys(("budget_seconds", "budget_batches"), NAN),
@@ -22,7 +23,10 @@ CONDITIONS = {
 
 
 def run(solver, losses, *, problem="data 1x5", seed=0, status="done", validation=None, accuracy=None, **more):
-    """One run: `losses` at the start and after each epoch; by default an epoch takes a second and no evaluation."""
+    """One run: `losses` at the start and after each epoch; by default an epoch takes a second and no evaluation.
+
+    `evaluations` are in passes over the data.
+    """
     count = len(losses)
     columns = {
         "epoch": list(range(count)),
@@ -33,7 +37,7 @@ def run(solver, losses, *, problem="data 1x5", seed=0, status="done", validation
         "accuracy": accuracy or [NAN] * count,
         "lr": more.pop("lr", [0.1] * count),
         "outcome": ["start", *["uncontrolled"] * (count - 1)],
-        "evaluations": more.pop("evaluations", [0.0] * count),
+        "evaluated_rows": [SAMPLES * looks for looks in more.pop("evaluations", [0.0] * count)],
     }
     row = {
         "key": f"{problem}/{seed}/{solver}",
@@ -44,9 +48,10 @@ def run(solver, losses, *, problem="data 1x5", seed=0, status="done", validation
         "error": None if status == "done" else more.pop("error", f"it {status}"),
         "epochs": count - 1,
         "seconds": columns["seconds"][-1],
-        "evaluations": columns["evaluations"][-1],
+        "evaluated_rows": columns["evaluated_rows"][-1],
+        "n_samples": SAMPLES,
         "final_loss": losses[-1],
-        "best_loss": np.nanmin(losses),
+        "best_loss": np.fmin.reduce(losses),
         "final_validation_loss": columns["validation_loss"][-1],
         "final_accuracy": columns["accuracy"][-1],
         "accepted": NAN,

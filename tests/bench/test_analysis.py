@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from cmalight.bench.analysis import (
     MEASURES,
     data_profile,
-    median,
     performance_profile,
     profile_area,
     ratios,
@@ -48,6 +47,15 @@ def test_each_measure_is_what_was_spent_by_then():
     spent = {"seconds": [0, 0.5, 1.5], "evaluations": [0, 2, 7], "work": [0, 1.7, 4.4]}
     found = results(run("a", [1, 0.5, 0], **spent))
     assert [costs(found, 0.1, measure=measure)["a"] for measure in MEASURES] == [[1.5], [4.4], [7], [2]]
+
+
+def test_looks_at_a_sample_count_with_their_share_of_the_rows():
+    found = results(run("a", [1, 0.5, 0], evaluations=[0, 0.25, 0.5]), run("b", [1, 0, 0], evaluations=[0, 0, 0]))
+    found.runs["n_samples"] = 400
+    found.epochs["evaluated_rows"] = [0, 100, 200, 0, 0, 0]
+    found.runs["evaluated_rows"] = [200, 0]
+    assert costs(found, 0.1, measure="evaluations") == {"a": [0.5], "b": [0]}
+    assert results_table(found, taus=[])["evaluations"].tolist() == [0.5, 0]
 
 
 def test_a_target_on_the_validation_loss():
@@ -187,14 +195,6 @@ def test_the_sentence_over_single_seeds_counts_starts():
     found = results(run("a", [1, 0]), run("a", [1, 0], seed=1), run("b", [1, 1, 0]), run("b", [1, 1, 0], seed=1))
     assert summary(solution_costs(found, 0.1, per="seed")) == "a was quickest on 2 of 2 starts."
     assert summary(solution_costs(found, 0.1)) == "a was quickest on 1 of 1 problem."
-
-
-def test_a_median_counts_what_is_infinite():
-    assert median([1, 2, INF]) == 2
-    assert median([1, INF]) == INF
-    assert median([INF, INF]) == INF
-    assert median([3, 1]) == 2
-    assert np.isnan(median([]))
 
 
 def test_the_table_never_skips_a_failed_seed():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +70,8 @@ def solution_costs(
     Args:
         results: What `cmalight.bench.load` gives.
         tau: Precision, from 0 to 1: how much of the way from the start to the lowest loss may be left.
-        measure: The unit of the cost. "work" counts passes over the data, evaluations and sample looks included.
+        measure: The unit of the cost. "evaluations" counts the passes over the data that the solver's own evaluations
+            took, looks at a sample included; "work" adds a third of them to the passes of the training itself.
         loss: Which loss has to reach the target.
         solvers: The solvers to compare; the others are treated as if they had never run. All by default.
         per: "problem": one row per problem, the median over its seeds. "seed": one row per problem and seed.
@@ -129,11 +130,28 @@ def _chosen(runs: pandas.DataFrame, solvers: Collection[str] | None) -> pandas.D
     return chosen
 
 
+def passes_evaluated(runs: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.Series[float]:
+    """Passes over the data that the solver's own evaluations have taken at each point.
+
+    A full evaluation is one pass, and a look at a sample of the data counts with its share of the rows.
+
+    Args:
+        runs: One row per run.
+        epochs: One row per measured point.
+
+    Returns:
+        One number for each row of `epochs`.
+    """
+    samples = epochs["key"].map(runs.set_index("key")["n_samples"].astype("float64"))
+    return epochs["evaluated_rows"].astype("float64") / samples
+
+
 def _points(runs: pandas.DataFrame, epochs: pandas.DataFrame, loss: str) -> pandas.DataFrame:
     """The points of the finished runs that have this loss, in order, with problem and seed."""
     done = runs.loc[runs["status"] == "done", ["key", "problem", "seed"]]
+    epochs = epochs.assign(evaluations=passes_evaluated(runs, epochs))
     measured = epochs[np.isfinite(epochs[loss].to_numpy(dtype=np.float64))]
-    points: pandas.DataFrame = measured.merge(done, on="key").sort_values(["key", "epoch"], kind="stable")
+    points: pandas.DataFrame = measured.merge(done, on="key").sort_values("epoch", kind="stable")
     return points
 
 
@@ -278,15 +296,6 @@ def summary(costs: pandas.DataFrame, *, measure: Measure = "seconds") -> str:
     return f"{joined} {one if len(names) == 1 else several} on {most} of {total}{each}."
 
 
-def median(values: Iterable[float]) -> float:
-    """The median of all values, infinite ones included; NaN only where there is no value."""
-    ordered = np.sort(np.asarray(list(values), dtype=np.float64))
-    if not len(ordered):
-        return float("nan")
-    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
-    return float(low if low == high else (low + high) / 2)
-
-
 def status_text(statuses: Iterable[str]) -> str:
     """How runs ended, such as "4 done, 1 timed out"."""
     counts = Counter(statuses)
@@ -297,7 +306,8 @@ def results_table(results: Frames, *, taus: Sequence[float] = TABLE_TAUS) -> pan
     """One row per problem and solver: how the runs ended, and medians over the seeds.
 
     A failed run counts as an infinite loss and an accuracy of minus infinity; NaN where no run of the problem has the
-    figure. `evaluations` and `accepted` describe what was done and are medians over the runs that report them.
+    figure. `evaluations` (in passes over the data, looks at a sample included) and `accepted` describe what was done
+    and are medians over the runs that report them.
 
     Args:
         results: What `cmalight.bench.load` gives.
@@ -307,25 +317,22 @@ def results_table(results: Frames, *, taus: Sequence[float] = TABLE_TAUS) -> pan
     Returns:
         The table, in the order of the runs.
     """
-    import pandas
-
     runs = results.runs
-    costs = {tau: solution_costs(results, tau, per="seed", complete=False) for tau in taus}
-    rows: list[dict[str, object]] = []
-    for (problem, solver), group in runs.groupby(["problem", "solver"], sort=False):
-        done = group["status"] == "done"
-        row: dict[str, object] = {"problem": problem, "solver": solver, "ended": status_text(group["status"])}
-        for name, failed in FIGURES.items():
-            row[name] = median(group[name].astype("float64").where(done).fillna(failed))
-        for tau, table in costs.items():
-            reached = table.loc[table.index.get_level_values("problem") == problem, str(solver)].dropna()
-            row[f"seconds_to_{tau:g}"] = median(reached)
-            row[f"reached_{tau:g}"] = int(np.isfinite(reached.to_numpy(dtype=np.float64)).sum())
-        for name in ("evaluations", "accepted"):
-            row[name] = median(group[name].astype("float64").dropna())
-        rows.append(row)
-    table = pandas.DataFrame(rows)
-    for name in FIGURES:
-        measured = runs.loc[runs[name].notna(), "problem"]
-        table[name] = table[name].where(table["problem"].isin(measured))
-    return table.dropna(axis="columns", how="all")
+    done = runs["status"] == "done"
+    by_run = runs[["problem", "seed", "solver"]].assign(evaluations=runs["evaluated_rows"] / runs["n_samples"])
+    by_run["accepted"] = runs["accepted"].astype("float64")
+    for name, failed in FIGURES.items():
+        measured = runs["problem"].isin(runs.loc[runs[name].notna(), "problem"])
+        by_run[name] = runs[name].astype("float64").where(done).fillna(failed).where(measured)
+    for tau in taus:
+        costs: Any = solution_costs(results, tau, per="seed", complete=False).stack()
+        by_run = by_run.join(costs.rename(f"seconds_to_{tau:g}"), on=["problem", "seed", "solver"])
+        by_run[f"reached_{tau:g}"] = np.isfinite(by_run[f"seconds_to_{tau:g}"])
+    groups = by_run.drop(columns="seed").groupby(["problem", "solver"], sort=False)
+    table: pandas.DataFrame = groups.median()
+    for name in table.columns[table.columns.str.startswith("reached_")]:
+        table[name] = groups[name].sum().astype("int64")
+    table["ended"] = runs.groupby(["problem", "solver"], sort=False)["status"].agg(status_text)
+    costs_of = [name for tau in taus for name in (f"seconds_to_{tau:g}", f"reached_{tau:g}")]
+    table = table[["ended", *FIGURES, *costs_of, "evaluations", "accepted"]]
+    return table.dropna(axis="columns", how="all").reset_index()

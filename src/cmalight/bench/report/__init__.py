@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cmalight.bench.analysis import results_table
-from cmalight.bench.report.page import page
+from cmalight.bench.report.page import render_page
+from cmalight.files import write_atomically
 
 if TYPE_CHECKING:
     import pandas
@@ -58,11 +58,11 @@ def write_report(
     )
     tables = {"results.csv": results_table(results), "runs.csv": results.runs, "epochs.csv": results.epochs}
     notes = [*_notes(results.runs, others, recorded=recorded), *results.notes, *found.damaged]
-    html = page(results, title=name, notes=notes, tables=[f"tables/{file}" for file in tables])
+    html = render_page(results, title=name, notes=notes, tables=[f"tables/{file}" for file in tables])
     (place / "tables").mkdir(parents=True, exist_ok=True)
     for file, table in tables.items():
-        _write(place / "tables" / file, _csv(table))
-    _write(place / "index.html", html)
+        write_atomically(place / "tables" / file, table.to_csv(index=False, lineterminator="\n"))
+    write_atomically(place / "index.html", html)
     return place / "index.html"
 
 
@@ -78,17 +78,3 @@ def _notes(runs: pandas.DataFrame, others: int, *, recorded: bool) -> Iterator[s
     partial = int((solvers < runs["solver"].nunique()).sum())
     if partial:
         yield f"{partial} of {len(solvers)} starts lack a result of one of the solvers; comparisons leave them out"
-
-
-def _csv(table: pandas.DataFrame) -> str:
-    return table.to_csv(index=False, lineterminator="\n")
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file as a whole: a reader never sees half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8", newline="")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # The precisions of the slider.
 TAUS = tuple(float(f"{digit}e-{power}") for power in range(1, 7) for digit in (3, 1))
 # Points of all runs together that the page may have for its curves; a run has at least, and at most, this many.
-MOST_POINTS, FEWEST_OF_A_RUN, MOST_OF_A_RUN = 400_000, 30, 400
+MOST_POINTS, FEWEST_OF_A_RUN, MOST_OF_A_RUN = 200_000, 30, 400
 _COLUMNS = {
     "epoch": "float32",
     "seconds": "float32",
@@ -70,7 +70,7 @@ _COLOURS = (
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
-def page(results: analysis.Frames, *, title: str, notes: Sequence[str], tables: Sequence[str]) -> str:
+def render_page(results: analysis.Frames, *, title: str, notes: Sequence[str], tables: Sequence[str]) -> str:
     """The whole page; it loads nothing from elsewhere.
 
     Args:
@@ -87,7 +87,7 @@ def page(results: analysis.Frames, *, title: str, notes: Sequence[str], tables: 
         "css": _asset("page.css"),
         "plotly": _plotly(),
         "data": json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
-        "script": "\n".join(_asset(name) for name in ("compute.js", "figures.js", "page.js")),
+        "script": "\n".join(_asset(name) for name in ("compute.js", "figures.js", "view.js", "tables.js", "page.js")),
     }
     # One pass, so that nothing in the data is taken for a mark.
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], _asset("page.html"))
@@ -97,7 +97,9 @@ def page_data(results: analysis.Frames, *, title: str, notes: Sequence[str], tab
     """All that the page shows, as plain values."""
     runs = results.runs.reset_index(drop=True)
     solvers, problems = list(runs["solver"].unique()), list(runs["problem"].unique())
-    epochs = results.epochs.sort_values(["key", "epoch"], kind="stable")
+    runs = runs.assign(evaluations=runs["evaluated_rows"] / runs["n_samples"])
+    epochs = results.epochs.assign(evaluations=analysis.passes_evaluated(runs, results.epochs))
+    epochs = epochs.sort_values(["key", "epoch"], kind="stable")
     places = _places(runs, epochs)
     begins = np.cumsum([0, *(len(place) for place in places)]).tolist()
     points = epochs.iloc[np.concatenate([np.array([], dtype=np.int64), *places])]

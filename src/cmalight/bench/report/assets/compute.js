@@ -40,11 +40,13 @@ const compute = (() => {
   // One row per problem, or per problem and seed: its costs, one for each solver of `shown` (numbers).
   // Infinite: failed or not reached. Seeds that a solver has no result of are left out.
   function costs({ shown, tau, measure, loss, per }) {
-    const starts = grouped(data.runs.filter((run) => shown.includes(run.solver)), (run) => `${run.problem}/${run.seed}`);
+    const compared = data.runs.filter((run) => shown.includes(run.solver));
+    const starts = grouped(compared, (run) => `${run.problem}/${run.seed}`);
     const rows = [];
     for (const runs of starts.values()) {
       if (runs.length < shown.length) continue;
-      const traces = runs.map((run) => (run.status === "done" && points[loss] ? measured(run, COST_COLUMN[measure], loss) : { x: [], y: [] }));
+      const nothing = { x: [], y: [] };
+      const traces = runs.map((run) => (run.status === "done" ? measured(run, COST_COLUMN[measure], loss) : nothing));
       const known = traces.filter((trace) => trace.y.length);
       const lowest = Math.min(...known.map((trace) => trace.y.reduce((a, b) => Math.min(a, b))));
       const start = Math.max(...known.map((trace) => trace.y[0]));
@@ -64,7 +66,10 @@ const compute = (() => {
   function ratios(rows) {
     return rows.map(({ costs }) => {
       const best = Math.min(...costs);
-      return costs.map((cost) => (cost === best && cost < Infinity ? 1 : best > 0 && cost < Infinity ? cost / best : Infinity));
+      return costs.map((cost) => {
+        if (cost === Infinity) return Infinity;
+        return cost === best ? 1 : best > 0 ? cost / best : Infinity;
+      });
     });
   }
 
@@ -102,7 +107,8 @@ const compute = (() => {
         for (let at = 0; at < n; at++) sum += gains[drawn[k * n + at]];
         return sum / n;
       });
-      return { area: gains.reduce((a, b) => a + b, 0) / n, low: quantile(means, (1 - level) / 2), high: quantile(means, (1 + level) / 2) };
+      const area = gains.reduce((a, b) => a + b, 0) / n;
+      return { area, low: quantile(means, (1 - level) / 2), high: quantile(means, (1 + level) / 2) };
     });
   }
 
@@ -119,7 +125,9 @@ const compute = (() => {
       });
       if (values.includes(undefined)) continue;
       rows.x.push(place);
-      [["low", 0.25], ["middle", 0.5], ["high", 0.75]].forEach(([name, share]) => rows[name].push(quantile(values, share)));
+      rows.low.push(quantile(values, 0.25));
+      rows.middle.push(quantile(values, 0.5));
+      rows.high.push(quantile(values, 0.75));
     }
     return rows;
   }

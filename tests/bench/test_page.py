@@ -1,0 +1,411 @@
+"""The page in a real browser: what it draws, what its controls change, and that its numbers are Python's."""
+
+import itertools
+import json
+import math
+import random
+import shutil
+
+import pytest
+
+from cmalight.bench import analysis
+from cmalight.bench.report import page as page_module
+from tests.bench.frames import results, run
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium to open the page in"),
+    pytest.mark.xdist_group("chromium"),
+]
+MILLISECONDS = 120_000  # for what never comes, not for slow machines
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+FLAGS += ["--disable-component-update", "--disable-sync"]
+LOCAL = ("file:", "data:", "blob:")
+NASTY = "<script>alert(1)</script> \"q\" 'é' &amp; {{data}} №1"
+SOLVERS = ["auto", "adam", NASTY]
+PROBLEMS = ["california 3x20", "digits 2x50", f"<img src=x onerror=alert(2)> {NASTY}"]
+
+
+def made_up():
+    """Losses that fall by chance over three problems, three seeds and three solvers; two runs fail."""
+    chance = random.Random(0)
+    for problem, seed, solver in itertools.product(PROBLEMS, range(3), SOLVERS):
+        loss, losses = 1.0, [1.0]
+        for _ in range(12):
+            loss *= chance.choice([1.02, 0.9, 0.6, 0.2, 0.999])
+            losses.append(loss)
+        spent = [0.0, *itertools.accumulate(chance.uniform(0.05, 0.4) for _ in range(12))]
+        looks = [float(n) if solver == "auto" else 0.0 for n in range(13)]
+        failed = solver == NASTY and seed == 1 and problem != PROBLEMS[0]
+        yield run(
+            solver,
+            losses,
+            problem=problem,
+            seed=seed,
+            status="diverged" if failed else "done",
+            error=NASTY,
+            seconds=spent,
+            evaluations=looks,
+            work=[epoch + look / 3 for epoch, look in enumerate(looks)],
+            validation=[one + 0.01 * epoch for epoch, one in enumerate(losses)],
+            accepted=0.9 if solver == "auto" else math.nan,
+        )
+
+
+@pytest.fixture(scope="module")
+def found():
+    return results(*made_up())
+
+
+@pytest.fixture(scope="module")
+def write(tmp_path_factory):
+    """Write a page of results; its address."""
+
+    def written(found, **more):
+        path = tmp_path_factory.mktemp("page") / "index.html"
+        given = {"title": NASTY, "notes": [NASTY], "tables": ["tables/results.csv"], **more}
+        path.write_text(page_module.render_page(found, **given), encoding="utf-8")
+        return path.as_uri()
+
+    return written
+
+
+@pytest.fixture(scope="module")
+def address(found, write):
+    return write(found)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=MILLISECONDS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def windows(browser):
+    """Pages that are open, by width and address: drawing one anew is quicker than loading it."""
+    return {}
+
+
+@pytest.fixture
+def opened(browser, address, windows):
+    """The page in a window of some width; whatever it complains of, or asks the network for, fails the test."""
+    complaints = []
+
+    def complain(text):
+        complaints.append(text)
+
+    def load(width, address):
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.set_default_timeout(MILLISECONDS)
+        page.on("console", lambda said: page.complain(f"{said.type}: {said.text}"))
+        page.on("pageerror", lambda error: page.complain(str(error)))
+        page.on("dialog", lambda dialog: (page.complain(f"dialog {dialog.message}"), dialog.dismiss()))
+        page.on("request", lambda asked: asked.url.startswith(LOCAL) or page.complain(asked.url))
+        page.complain = complain
+        page.goto(address)
+        page.wait_for_selector("html[data-ready]", state="attached")
+        return page
+
+    def with_view(width=1440, address=address, view="", fresh=False):
+        page = windows.get((width, address))
+        if page is None or fresh:
+            page = windows[width, address] = load(width, address)
+        page.complain = complain
+        page.evaluate("view => { location.hash = view; dispatchEvent(new HashChangeEvent('hashchange')); }", view)
+        return page
+
+    yield with_view
+    assert complaints == []
+
+
+def wait_until(page, expression):
+    """As `wait_for_function`, which the page's own policy against `eval` forbids."""
+    while not page.evaluate(expression):
+        page.wait_for_timeout(50)
+
+
+def choose(page, name, value):
+    page.locator(f"[data-view={name}]").select_option(value)
+
+
+def set_tau(page, tau):
+    page.locator("[data-view=tau]").fill(str(page_module.TAUS.index(tau)))
+
+
+def press(page, solver):
+    page.locator("#solvers button").nth(SOLVERS.index(solver)).click()
+
+
+def drawn(page, plot):
+    """The lines of a figure by name."""
+    return page.evaluate(
+        "id => Object.fromEntries((document.getElementById(id).data || []).map(t => [t.name, {...t}]))", plot
+    )
+
+
+def markup(name):
+    return name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def expect_as_in_python(page, found, solvers=SOLVERS, *, tau=1e-2, **options):
+    """The sentence, both profiles and the areas are those that Python computes for these solvers alone."""
+    costs = analysis.solution_costs(found, tau, solvers=solvers, **options)
+    sentence = analysis.summary(costs, measure=options.get("measure", "seconds"))
+    assert page.locator("h1").text_content() == sentence
+    for plot, profile in (
+        ("performance", analysis.performance_profile(costs)),
+        ("data-profile", analysis.data_profile(costs)),
+    ):
+        lines = drawn(page, plot)
+        assert set(lines) == {markup(solver) for solver in solvers}
+        for solver in solvers:
+            rises = profile[solver][profile[solver].diff().fillna(1) != 0].items()
+            x, y = lines[markup(solver)]["x"][:-1], lines[markup(solver)]["y"][:-1]
+            assert list(zip(x, y, strict=True)) == [pytest.approx(step, rel=1e-5) for step in rises]
+    areas = analysis.profile_area(costs)
+    for row, solver in enumerate(solvers, start=1):
+        area, low, high = areas.loc[solver]
+        text = page.locator("#solver-table tr").nth(row).locator("td").nth(2).text_content()
+        assert text == f"{area:.2f} ({low:.2f} to {high:.2f})"
+
+
+def test_the_page_shows_what_python_computes(opened, found):
+    page = opened()
+    expect_as_in_python(page, found)
+    set_tau(page, 0.1)
+    expect_as_in_python(page, found, tau=0.1)
+    for measure in ("work", "evaluations", "epochs"):
+        choose(page, "measure", measure)
+        expect_as_in_python(page, found, tau=0.1, measure=measure)
+    choose(page, "loss", "validation_loss")
+    choose(page, "per", "seed")
+    expect_as_in_python(page, found, tau=0.1, measure="epochs", loss="validation_loss", per="seed")
+
+
+def test_hiding_a_solver_recomputes_everything(opened, found):
+    page = opened()
+    press(page, "auto")
+    assert page.locator("#solvers button").first.get_attribute("aria-pressed") == "false"
+    expect_as_in_python(page, found, SOLVERS[1:])
+    assert markup("auto") not in drawn(page, "curves")
+    assert "auto" not in page.locator("#result-table").text_content()
+    press(page, "auto")
+    expect_as_in_python(page, found)
+
+
+def test_the_words_follow_what_counts_as_a_problem(opened):
+    page = opened()
+    assert "3 problems (data set and network; the median over the seeds)" in page.inner_text("#profile-hint")
+    choose(page, "per", "seed")
+    assert "9 starts (data set, network and seed)" in page.inner_text("#profile-hint")
+    assert "9 starts" in page.inner_text("h1")
+    assert "median" not in page.inner_text("#target")
+
+
+def test_with_no_solver_shown_the_page_says_so(opened):
+    page = opened()
+    for solver in SOLVERS:
+        press(page, solver)
+    assert page.inner_text("h1") == "No solver is shown."
+    for plot in ("curves", "performance", "data-profile"):
+        assert page.inner_text(f"#{plot}") == "No solver is shown: press one above."
+    press(page, "adam")
+    assert list(drawn(page, "performance")) == ["adam"]
+
+
+def test_the_view_is_in_the_address(opened):
+    page = opened()
+    choose(page, "problem", PROBLEMS[2])
+    choose(page, "x", "epoch")
+    choose(page, "measure", "work")
+    page.locator("[data-view=gap]").check()
+    set_tau(page, 1e-3)
+    press(page, NASTY)
+    view = page.evaluate("location.hash.slice(1)")
+    other = opened(view=view, fresh=True)
+    for name in ("problem", "x", "measure", "tau"):
+        control = f"document.querySelector('[data-view={name}]').value"
+        assert other.evaluate(control) == page.evaluate(control)
+    assert other.locator("[data-view=gap]").is_checked()
+    assert [button.get_attribute("aria-pressed") for button in other.locator("#solvers button").all()] == [
+        *("true", "true", "false")
+    ]
+    assert drawn(other, "curves") == drawn(page, "curves")
+    other.evaluate("location.hash = ''")
+    wait_until(other, "document.querySelector('[data-view=x]').value === 'seconds'")
+    assert set(drawn(other, "performance")) == {markup(solver) for solver in SOLVERS}
+
+
+def test_an_address_that_says_nonsense_is_the_usual_view(opened, found):
+    page = opened(view="problem=none&tau=7&hide=nobody&x=%3Cscript%3E&per=pair")
+    assert page.locator("[data-view=problem]").input_value() == PROBLEMS[0]
+    expect_as_in_python(page, found)
+
+
+def test_names_are_text(opened):
+    page = opened()
+    assert page.title().startswith(NASTY)
+    assert page.locator("#notes p").inner_text() == NASTY
+    assert page.locator("#solvers button").nth(2).text_content() == NASTY
+    assert page.locator("#failures td.long").first.text_content() == NASTY
+    choose(page, "problem", PROBLEMS[2])
+    assert page.locator("[data-view=problem] option:checked").text_content() == PROBLEMS[2]
+    assert page.locator("img, script[src], b").count() == 0
+
+
+def test_curves_are_medians_over_the_seeds_with_failures_infinite(opened, write):
+    made = [
+        run("a", [1, 0.5, 0.25], seed=0),
+        run("a", [1, 0.7, 0.35], seed=1),
+        run("a", [1, 0.6], seed=2, status="failed"),
+    ]
+    made += [run("b", [1, 0.1], seed=0), run("b", [1, 0.1], seed=1, status="failed"), run("b", [1, 0.1, 0.1], seed=2)]
+    made += [run("c", [1, 0.1, 0.1], seed=seed, status="diverged") for seed in range(3)]
+    page = opened(address=write(results(*made)))
+    assert drawn(page, "curves")["a"]["y"] == [1, 0.6, 0.35]  # at last 0.25, 0.35 and infinity
+    assert drawn(page, "curves")["b"]["y"] == [1, 0.1, 0.1]
+    assert "5 of 9 runs failed" in page.inner_text("#curves-hint")
+    page.locator("[data-view=gap]").check()
+    assert drawn(page, "curves")["a"]["y"] == pytest.approx([0.9, 0.5, 0.25])
+    assert page.evaluate("document.getElementById('curves').layout.yaxis.title.text") == "training loss − lowest"
+    page.locator("[data-view=gap]").uncheck()
+    page.locator("[data-view=seeds]").check()
+    lines = drawn(page, "curves")
+    assert lines["a, seed 1"]["y"] == [1, 0.7, 0.35]
+    assert (lines["a, seed 2: failed"]["x"], lines["a, seed 2: failed"]["y"]) == ([1], [0.6])
+
+
+def test_a_failed_seed_is_counted_and_never_bold(opened, write):
+    lucky = [run("lucky", [1, 0.01], seed=0), *(run("lucky", [1, 0.5], seed=n, status="diverged") for n in (1, 2))]
+    nearly = [run("nearly", [1, 0.1], seed=n, status="crashed" if n else "done") for n in (2, 0, 1)]
+    nearly[2] = run("nearly", [1, 0.1], seed=1)
+    steady = [run("steady", [1, 0.2], seed=n) for n in range(3)]
+    page = opened(address=write(results(*lucky, *nearly, *steady)))
+    rows = [row.locator("th, td").all_text_contents()[:3] for row in page.locator("#result-table tr").all()[2:]]
+    assert rows == [
+        ["lucky", "2 diverged, 1 done", "1 of 3"],
+        ["nearly", "2 done, 1 crashed", "0.1 (2 of 3)"],
+        ["steady", "3 done", "0.2"],
+    ]
+    bold = page.locator("#result-table tr:has(td.best) th").all_text_contents()
+    assert bold == ["steady"]
+
+
+def test_the_table_sorts_and_says_what_the_control_did(opened):
+    page = opened()
+    heads = page.locator("#result-table thead th").all_text_contents()
+    assert heads[:2] == ["solver", "runs"]
+    assert heads[-2:] == ["evaluations", "accepted"]
+    first = page.locator("#result-table tbody").first.locator("tr")
+    assert first.nth(1).locator("td").all_text_contents()[-2:] == ["12", "90 %"]
+    page.get_by_role("button", name="final loss").click()
+    values = [float(first.nth(row).locator("td").nth(1).inner_text()) for row in (1, 2, 3)]
+    assert values == sorted(values)
+    page.get_by_role("button", name="final loss").click()
+    assert page.locator("th[aria-sort=descending]").inner_text().startswith("final loss")
+    assert page.locator("#links a").get_attribute("href") == "tables/results.csv"
+
+
+@pytest.mark.parametrize("width", [1440, 400])
+def test_the_page_fits_its_window(opened, width):
+    page = opened(width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for button in page.locator("#solvers button").all():
+        box = button.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+    assert page.evaluate("parseFloat(getComputedStyle(document.querySelector('#solvers button')).fontSize)") >= 13
+    for plot in page.locator(".plot").all():
+        assert plot.bounding_box()["width"] >= min(width - 60, 480)
+    page.mouse.wheel(0, 1500)
+    wait_until(page, "scrollY > 500")
+    assert page.locator("#solvers").bounding_box()["y"] <= 8  # the legend stays in sight
+
+
+def test_logarithmic_axes_have_readable_ticks_also_when_zoomed(opened):
+    page = opened()
+    ticks = "id => [...document.querySelectorAll(`#${id} .ytick text`)].map(t => t.textContent)"
+    labels = page.evaluate(ticks, "curves")
+    assert len(labels) >= 3
+    assert "1" in labels
+    page.evaluate("Plotly.relayout('curves', {'yaxis.range[0]': Math.log10(0.5), 'yaxis.range[1]': 0})")
+    wait_until(page, f"({ticks})('curves').includes('0.6')")
+    page.locator("[data-view=logx]").check()
+    assert page.evaluate("document.getElementById('curves').layout.xaxis.type") == "log"
+
+
+@pytest.mark.parametrize("kind", ["svg", "png", "json"])
+def test_a_download_is_the_figure_on_the_page(opened, tmp_path, kind):
+    page = opened()
+    press(page, "adam")
+    with page.expect_download() as waiting:
+        page.locator("figure").nth(2).get_by_role("button", name=kind.upper()).click()
+    path = tmp_path / waiting.value.suggested_filename
+    waiting.value.save_as(path)
+    assert path.name == f"performance-profile-0-01.{kind}"
+    if kind == "json":
+        import plotly.io
+
+        figure = plotly.io.from_json(path.read_text(encoding="utf-8"))
+        assert [line.name for line in figure.data] == ["auto", markup(NASTY)]
+        assert list(figure.data[0].y) == drawn(page, "performance")["auto"]["y"]
+        assert figure.layout.showlegend
+    elif kind == "svg":
+        text = path.read_text(encoding="utf-8")
+        assert text.startswith("<svg")
+        assert ">auto<" in text
+    else:
+        assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_long_runs_are_thinned_and_their_costs_stay_exact(opened, write, monkeypatch):
+    monkeypatch.setattr(page_module, "MOST_OF_A_RUN", 30)
+    chance = random.Random(1)
+
+    def noisy(rate):
+        losses = [1.0]
+        for _ in range(2000):
+            losses.append(losses[-1] * chance.uniform(1 - rate, 1 + 0.9 * rate))
+        return losses
+
+    found = results(
+        *(
+            run(solver, noisy(rate), problem=f"p{n}")
+            for solver, rate in (("a", 0.2), ("b", 0.1), ("c", 0.15))
+            for n in range(4)
+        )
+    )
+    page = opened(address=write(found))
+    assert all(len(line["x"]) < 300 for line in drawn(page, "curves").values())
+    for tau, measure in ((0.01, "epochs"), (1e-6, "epochs"), (0.3, "epochs")):
+        set_tau(page, tau)
+        choose(page, "measure", measure)
+        for hidden in (None, "a"):
+            for button in page.locator("#solvers button").all():
+                wanted = "false" if button.inner_text() == hidden else "true"
+                if button.get_attribute("aria-pressed") != wanted:
+                    button.click()
+            solvers = [name for name in "abc" if name != hidden]
+            costs = analysis.solution_costs(found, tau, measure=measure, solvers=solvers)
+            shown = page.evaluate("view.costs().map(row => row.costs.map(cost => cost === Infinity ? -1 : cost))")
+            assert shown == costs.replace(math.inf, -1).to_numpy().tolist()
+
+
+def test_a_single_run_without_validation_has_a_page(opened, write):
+    page = opened(400, write(results(run("a", [1, 0.5], lr=[math.nan] * 2))))
+    assert page.inner_text("h1") == "a was quickest on 1 of 1 problem."
+    assert page.locator("#other").is_hidden()
+    assert page.locator("#loss-choice").is_hidden()
+    assert page.locator("#failed").is_hidden()
+
+
+def test_runs_that_all_failed_have_a_page(opened, write):
+    page = opened(address=write(results(run("a", [1], status="crashed"), run("b", [math.nan], status="failed"))))
+    assert page.inner_text("h1") == "No solver reached the target on any of 1 problem."
+    assert page.locator("#failures tbody tr").count() == 2
+    assert json.loads(page.evaluate("JSON.stringify(view.costs())"))[0]["costs"] == [None, None]  # infinite
