@@ -3,13 +3,15 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 
 from cmalight import bench
 from cmalight.bench import isolation, plan, running
-from tests.bench.common import descendants, own, spec, wait_for
+from tests.bench.common import ENVIRONMENT, descendants, own, spec, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +89,20 @@ def test_a_killed_worker_is_a_crash(tmp_path):
         summary = future.result()
     assert summary.statuses == {"crashed": 1}
     assert "killed by the system or by hand" in summary.failures[0]
+
+
+@pytest.mark.slow
+def test_a_script_needs_no_guard_and_keeps_its_name(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from cmalight import bench\n"
+        "spec = dict(datasets=['diabetes'], networks=['1x5'], solvers=['adam'], epochs=1)\n"
+        "print(bench.run(bench.make_spec(spec), 'out'), __file__)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"1 of 1 runs: 1 done {script}\n"
 
 
 def test_in_process_trains_here(tmp_path, capsys):

@@ -57,8 +57,6 @@ def run(
 ) -> Summary:
     """Run what a folder has no result of yet; an interrupted call is continued by the same call.
 
-    In a script, call it under `if __name__ == "__main__":`, because the processes that train import the script.
-
     Args:
         spec: What to compare: a spec, the name of a preset, or a TOML file.
         out: Results folder.
