@@ -19,7 +19,9 @@ def blocks(page, kind):
 
 
 def test_every_key_preset_and_workload_is_named():
-    keys = {key for model in (Spec, DatasetEntry, NetworkEntry, SolverEntry, WorkloadEntry) for key in model.model_fields}
+    keys = {
+        key for model in (Spec, DatasetEntry, NetworkEntry, SolverEntry, WorkloadEntry) for key in model.model_fields
+    }
     assert [key for key in (*keys, "extends") if f"`{key}`" not in SPEC] == []
     assert [name for name in (*bench.PRESETS, *WORKLOADS) if f"`{name}`" not in GUIDE] == []
 

@@ -89,7 +89,7 @@ def fork_server() -> Iterator[None]:
     server: Any = forkserver._forkserver
     was_there = server._forkserver_pid is not None
     main = sys.modules["__main__"]
-    hidden = {name: vars(main).pop(name) for name in ("__spec__", "__file__") if name in vars(main)}
+    hidden: dict[str, Any] = {name: vars(main).pop(name) for name in ("__spec__", "__file__") if name in vars(main)}
     main.__spec__ = None
     try:
         yield
