@@ -8,7 +8,7 @@ stopped, it goes on where it was.
 """
 
 # %%
-# Your data: a CSV file and a small TOML file that describes it (:doc:`/guides/datasets`).
+# Your data: a CSV file.
 
 import tempfile
 from pathlib import Path
@@ -25,36 +25,27 @@ x = random.normal(size=(1200, 5))
 y = np.sin(x[:, 0]) * x[:, 1] + 0.3 * x[:, 2] ** 2 + random.normal(0, 0.05, 1200)
 mine = pandas.DataFrame(x, columns=list("abcde")).assign(y=y)
 mine.to_csv(folder / "mine.csv", index=False)
-(folder / "mine.toml").write_text("""
-[dataset]
-name = "mine"
-file = "mine.csv"
-target = "y"
-task = "regression"
-""")
 
 # %%
-# What to compare. A solver of your own would be ``"my_module:my_function"``. The same file works
-# with ``cmalight bench run spec.toml --out results``.
+# What to compare. An optimizer of your own would be ``"file.py:name"``. The same file works with
+# ``cmalight bench run spec.toml --out results``.
 
 (folder / "spec.toml").write_text("""
-datasets = ["mine.toml"]
+datasets = ["mine.csv:target=y"]
 networks = ["1x50"]
 solvers = ["auto", "adam", "adamw-cosine", "cmalight"]
 seeds = 2
-max_epochs = 30
+epochs = 30
 batch_size = 32
 """)
-spec = bench.read_spec(folder / "spec.toml")
-summary = bench.run(spec, folder / "results", workers=2)
-print(summary.recorded)
+print(bench.run(folder / "spec.toml", folder / "results", workers=2))
 
 # %%
 # Looking at the results
 # ----------------------
-# Two frames: one row per run, one row per epoch.
+# Two frames: one row per run, one row per measured point.
 
-results = bench.load(folder / "results")
+results = bench.load(folder / "results").current()
 figures = results.runs.groupby("solver")[["final_loss", "evaluations"]].median()
 print(figures.sort_values("final_loss"))
 
@@ -65,7 +56,7 @@ epochs = results.epochs.merge(results.runs[["key", "solver", "seed"]], on="key")
 figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
 for solver, runs in epochs.groupby("solver"):
     median = runs.groupby("epoch")["train_loss"].median()
-    axes.semilogy(median.index + 1, median, label=solver)
+    axes.semilogy(median.index, median, label=solver)
 axes.set(xlabel="epochs", ylabel="training loss, median of the seeds")
 axes.legend()
 plt.show()

@@ -2,13 +2,15 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
 
 from cmalight import bench
 from cmalight.cli import command
-from tests.bench.common import descendants, finish, is_alive, own, start, wait_for, write_toml
+from tests.bench.common import ENVIRONMENT, descendants, finish, is_alive, own, start, wait_for, write_toml
 
 
 def invoke(*arguments):
@@ -103,7 +105,7 @@ def test_a_killed_driver_leaves_no_process_and_the_same_command_goes_on(tmp_path
 @pytest.mark.slow
 def test_the_demo_writes_a_report(tmp_path):
     changes = "seconds = 0.2\nsolvers = ['auto', 'adam']\nnetworks = ['1x50']\ndatasets = ['diabetes']"
-    result = invoke("bench", "run", "demo", "--out", tmp_path, *(("--set", line) for line in ()), "--set", changes)
+    result = invoke("bench", "run", "demo", "--out", tmp_path, "--set", changes)
     assert result.exit_code == 0, result.output
     report = invoke("bench", "report", tmp_path)
     assert report.stdout.startswith("report: ")
@@ -111,11 +113,6 @@ def test_the_demo_writes_a_report(tmp_path):
 
 
 def test_looking_at_a_folder_does_not_wait_for_torch(tmp_path):
-    import subprocess
-    import sys
-
-    from tests.bench.common import ENVIRONMENT
-
     (tmp_path / "runs").mkdir()
     code = f"from cmalight import bench; bench.status({str(tmp_path)!r}); import sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, check=True)

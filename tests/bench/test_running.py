@@ -3,22 +3,26 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 
 from cmalight import bench
 from cmalight.bench import isolation, plan, running
-from tests.bench.common import descendants, own, spec, wait_for
+from tests.bench.common import ENVIRONMENT, descendants, own, spec, wait_for
+
+NAMES = ("Raises", "Aborts", "Prints", "Good")
 
 
 @pytest.fixture(scope="module")
 def misbehaved(tmp_path_factory):
-    """One call with a solver of each kind, in one process each."""
+    """A solver of each kind, in one process each."""
     folder = tmp_path_factory.mktemp("misbehaved")
-    names = ("Raises", "Aborts", "Hangs", "Prints", "Good")
-    summary = bench.run(spec(solvers=[own(name) for name in names], wall_limit=40), folder, workers=2)
-    return folder, summary, bench.load(folder).runs.set_index("solver")
+    hanging = bench.run(spec(solvers=[own("Hangs")], wall_limit=5, name="hanging"), folder)
+    summary = bench.run(spec(solvers=[own(name) for name in NAMES]), folder, workers=2)
+    return folder, summary, hanging, bench.load(folder).runs.set_index("solver")
 
 
 @pytest.mark.slow
@@ -27,28 +31,29 @@ def misbehaved(tmp_path_factory):
     [
         ("Raises", "failed", "KeyError: 'momentum'"),
         ("Aborts", "crashed", "the process died: Fatal Python error: Aborted"),
-        ("Hangs", "timed_out", "did not end within 40 s"),
+        ("Hangs", "timed_out", "did not end within 5 s"),
         ("Prints", "done", None),
         ("Good", "done", None),
     ],
 )
 def test_a_run_that_misbehaves_costs_its_own_result_only(misbehaved, solver, status, error):
-    row = misbehaved[2].loc[solver]
+    row = misbehaved[3].loc[solver]
     assert row.status == status
     assert (error in row.error) if error else row.error is None
 
 
 @pytest.mark.slow
 def test_the_summary_has_the_last_line_of_each_traceback(misbehaved):
-    summary = misbehaved[1]
-    assert summary.statuses == {"failed": 1, "crashed": 1, "timed_out": 1, "done": 2}
+    _, summary, hanging, _ = misbehaved
+    assert summary.statuses == {"failed": 1, "crashed": 1, "done": 2}
+    assert hanging.statuses == {"timed_out": 1}
     assert "diabetes 1x5, seed 0, Raises: failed: KeyError: 'momentum'" in summary.failures
-    assert str(summary) == "5 of 5 runs: 1 crashed, 2 done, 1 failed, 1 timed_out"
+    assert str(summary) == "4 of 4 runs: 1 crashed, 2 done, 1 failed"
 
 
 @pytest.mark.slow
 def test_what_a_solver_prints_is_kept_once(misbehaved):
-    assert misbehaved[2].loc["Prints"].log.splitlines() == ["a word from the solver"] * 6  # the steps, not the warm-up
+    assert misbehaved[3].loc["Prints"].log.splitlines() == ["a word from the solver"] * 6  # the steps, not the warm-up
 
 
 @pytest.mark.slow
@@ -58,11 +63,10 @@ def test_no_process_is_left_behind(misbehaved):
 
 @pytest.mark.slow
 def test_a_finished_folder_starts_no_process_and_failures_are_repeated_on_demand(misbehaved, monkeypatch):
-    folder, summary, _ = misbehaved
+    folder, summary, _, _ = misbehaved
     started = []
     monkeypatch.setattr(running, "isolated", lambda run, _: started.append(run) or isolation.isolated(run))
-    study = spec(solvers=[own(name) for name in ("Raises", "Aborts", "Hangs", "Prints", "Good")], wall_limit=40)
-    again = bench.run(study, folder)
+    again = bench.run(spec(solvers=[own(name) for name in NAMES]), folder)
     assert (again.statuses, started) == (summary.statuses, [])
     only = spec(solvers=[own("Raises"), own("Good")])
     assert bench.run(only, folder, retry_failed=True).statuses == {"failed": 1, "done": 1}
@@ -87,6 +91,20 @@ def test_a_killed_worker_is_a_crash(tmp_path):
         summary = future.result()
     assert summary.statuses == {"crashed": 1}
     assert "killed by the system or by hand" in summary.failures[0]
+
+
+@pytest.mark.slow
+def test_a_script_needs_no_guard_and_keeps_its_name(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from cmalight import bench\n"
+        "spec = dict(datasets=['diabetes'], networks=['1x5'], solvers=['adam'], epochs=1)\n"
+        "print(bench.run(bench.make_spec(spec), 'out'), __file__)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"1 of 1 runs: 1 done {script}\n"
 
 
 def test_in_process_trains_here(tmp_path, capsys):

@@ -10,6 +10,7 @@ import faulthandler
 import multiprocessing
 import os
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -80,12 +81,20 @@ def isolated(run: Run, workers: int = 1) -> Result:
 
 @contextmanager
 def fork_server() -> Iterator[None]:
-    """End the fork server after the block, if it was not there before: a notebook lives longer than a study."""
+    """What local runs need around them.
+
+    A fork server that was not there before ends with the block: a notebook lives longer than a study. The main module
+    is hidden, because new processes would import it: a script need not guard its call of `bench.run`.
+    """
     server: Any = forkserver._forkserver
     was_there = server._forkserver_pid is not None
+    main = sys.modules["__main__"]
+    hidden: dict[str, Any] = {name: vars(main).pop(name) for name in ("__spec__", "__file__") if name in vars(main)}
+    main.__spec__ = None
     try:
         yield
     finally:
+        vars(main).update(hidden)
         if not was_there:
             server._stop()
 
@@ -119,8 +128,6 @@ def _end_with(parent: Any) -> None:
 
 
 def _train(run: Run) -> Result:
-    import sys
-
     from cmalight.bench.training import train
 
     result = train(run)

@@ -57,8 +57,6 @@ def run(
 ) -> Summary:
     """Run what a folder has no result of yet; an interrupted call is continued by the same call.
 
-    In a script, call it under `if __name__ == "__main__":`, because the processes that train import the script.
-
     Args:
         spec: What to compare: a spec, the name of a preset, or a TOML file.
         out: Results folder.
@@ -77,6 +75,10 @@ def run(
         FolderInUseError: If another driver works on the folder.
         KeyboardInterrupt: After Ctrl-C; what is finished is kept.
     """
+    if isinstance(executor, str) and executor != "local" and not executor.startswith(_DASK):
+        raise ValueError(f"Unknown executor {executor!r}; expected local or dask://HOST:PORT")
+    if workers < 1:
+        raise ValueError(f"Invalid workers value: {workers}; expected 1 or more")
     study = spec if isinstance(spec, Spec) else read_spec(spec)
     whole = plan(study)
     runs = _shard(whole, shard)
@@ -125,13 +127,9 @@ def _executor(executor: str | Executor, workers: int, stack: ExitStack) -> Execu
     if isinstance(executor, Executor):
         return executor
     if executor == "local":
-        if workers < 1:
-            raise ValueError(f"Invalid workers value: {workers}; expected a number of 1 or more")
         stack.enter_context(fork_server())
         return stack.enter_context(ThreadPoolExecutor(workers))
-    if executor.startswith(_DASK):
-        return _dask(f"tcp://{executor.removeprefix(_DASK)}", stack)
-    raise ValueError(f"Unknown executor {executor!r}; expected local or dask://HOST:PORT")
+    return _dask(f"tcp://{executor.removeprefix(_DASK)}", stack)
 
 
 def _dask(address: str, stack: ExitStack) -> Executor:
