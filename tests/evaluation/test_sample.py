@@ -20,9 +20,9 @@ def numbered(rows=1000):
     return x, x.clone()
 
 
-def test_two_batches_of_the_loaders_size_where_rows_are_dear():
+def test_one_batch_of_the_loaders_size_where_rows_are_dear():
     batches = sample_batches(TensorBatches(*numbered(), batch_size=32), weights=10**9)
-    assert [len(x) for x, _ in batches] == [32, 32]
+    assert [len(x) for x, _ in batches] == [32]
 
 
 def test_one_batch_of_many_rows_where_they_cost_nothing():
@@ -59,7 +59,7 @@ def test_batches_that_a_sampler_of_the_users_own_cuts():
 
     loader = DataLoader(TensorDataset(*numbered()), batch_sampler=Pairs(range(1000), 2, drop_last=False))
     batches = sample_batches(loader, weights=10**9)
-    assert [len(x) for x, _ in batches] == [2, 2]
+    assert [len(x) for x, _ in batches] == [2]
     assert all(x[1] == x[0] + 1 for x, _ in batches)
 
 
@@ -101,3 +101,24 @@ def test_looks_are_counted_by_their_rows_and_not_as_evaluations():
     assert (objective.evaluations, objective.evaluated_rows) == (0, 512)
     objective()
     assert (objective.evaluations, objective.evaluated_rows) == (1, 1112)
+
+
+def test_the_standard_error_is_that_of_the_rows():
+    torch.manual_seed(0)
+    y = torch.randn(512, 1)
+    model = nn.Linear(1, 1)
+    with torch.no_grad():
+        model.weight.zero_()
+        model.bias.zero_()
+    error = Objective(model, MSE, (torch.ones(512, 1), y)).sample().standard_error()
+    expected = float(y.square().std()) / 512**0.5
+    assert 0.5 * expected < error < 2.0 * expected
+
+
+def test_the_standard_error_of_dict_batches_and_of_what_cannot_be_cut():
+    model = nn.Linear(2, 1)
+    batch = {"x": torch.randn(40, 2), "name": "train"}
+    objective = Objective(model, None, [batch], forward=lambda m, b: (m(b["x"]).square().mean(), len(b["x"])))
+    assert objective.sample().standard_error() > 0
+    single = Objective(model, None, [1.0], forward=lambda m, b: (m.weight.sum() * b, 1))
+    assert single.sample().standard_error() == 0.0

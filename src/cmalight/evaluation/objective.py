@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only, tree_structure, tree_unflatten
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -31,6 +32,7 @@ from cmalight.evaluation.sample import SEED, sample_batches
 from cmalight.evaluation.state import modules_kept
 
 Forward = Callable[[Any, Any], tuple[Tensor, Any]]
+_PARTS = 16  # into which a batch is cut, to see how much its rows differ
 _NOWHERE = torch.empty(0)  # stands for the parameters of a model that has none
 
 
@@ -195,6 +197,25 @@ class Objective:
             seed_everything(SEED)
             return self._mean_loss(batches, breakable=False)[0]
 
+    def error_of_sample(self, parts: Sequence[Any]) -> float:
+        """The standard error of the mean over some batches of about equal size, over all ranks.
+
+        Args:
+            parts: Small batches.
+
+        Returns:
+            The error; 0 where there are fewer than two.
+        """
+        with self.without_a_trace():
+            seed_everything(SEED)
+            losses = [float(self.evaluate(part)[0]) for part in parts]
+        sums = [sum(losses), sum(loss * loss for loss in losses), float(len(losses))]
+        total, squares, count = (sum(column) for column in zip(*self._ranks.gather(*sums), strict=True))
+        if count < 2:
+            return 0.0
+        error = math.sqrt(max(0.0, squares - total * total / count) / (count - 1) / count)
+        return error if math.isfinite(error) else 0.0
+
     def _own_part(self) -> Iterable[Any]:
         """What this rank evaluates, in batches of the size that was asked for."""
         data, size = self.data, self._eval_batch_size
@@ -311,6 +332,14 @@ class Sample:
         """
         return self._objective.mean_of_sample(self._batches)
 
+    def standard_error(self) -> float:
+        """How far this mean may be from that of all data: the standard error, from the means of small parts.
+
+        Returns:
+            The error; 0 where the sample cannot be cut.
+        """
+        return self._objective.error_of_sample([part for batch in self._batches for part in _parts(batch)])
+
 
 def _reiterable(data: Any) -> Any:
     if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
@@ -348,6 +377,16 @@ def _generators_of(data: Any) -> list[torch.Generator]:
     samplers = (data, getattr(data, "sampler", None), getattr(data, "batch_sampler", None))
     found = [getattr(one, "generator", None) for one in samplers]
     return [generator for generator in found if isinstance(generator, torch.Generator)]
+
+
+def _parts(batch: Any) -> list[Any]:
+    """A batch in a few parts of at least two rows, where it is tensors of one length."""
+    leaves = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
+    rows = {len(leaf) if leaf.dim() else 0 for leaf in leaves}
+    if len(rows) != 1 or (count := min(_PARTS, rows.pop() // 2)) < 2:
+        return [batch]
+    pieces = [leaf.tensor_split(count) if isinstance(leaf, Tensor) else [leaf] * count for leaf in tree_leaves(batch)]
+    return [tree_unflatten(list(part), tree_structure(batch)) for part in zip(*pieces, strict=True)]
 
 
 def _same_tensors(left: Any, right: Any) -> bool:

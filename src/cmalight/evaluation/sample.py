@@ -14,9 +14,9 @@ from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.counting import batch_size
 
 SEED = 0x5A3917
-# Two batches cost about 2 % of a window of 32 steps: a step has a forward and a backward pass, an evaluation has one
-# forward pass.
-_BATCHES = 2
+# One batch, because a step has a forward and a backward pass and an evaluation has a forward pass only: so the some
+# sixty evaluations of a run of 1,500 steps cost less than 2 % of it. At least so many rows.
+_LEAST_ROWS = 16
 # More rows where they cost next to nothing: this many rows at most, and this many products of rows and weights.
 _ROWS, _PRODUCTS = 512, 1 << 22
 
@@ -42,12 +42,12 @@ def sample_batches(data: Iterable[Any], *, weights: int, rows: Sequence[int] | N
         if rows is not None:
             raise ValueError("sample_rows needs data whose rows can be had by number: TensorBatches or a DataLoader")
         if isinstance(data, list | tuple):
-            cheap = min(_ROWS, _PRODUCTS // max(1, weights)) / (batch_size(data[0]) or _ROWS) if data else 0
-            return [data[number] for number in _drawn(range(len(data)), max(_BATCHES, math.ceil(cheap)))]
-        return list(itertools.islice(iter(data), _BATCHES))
+            size = (batch_size(data[0]) if data else None) or _ROWS
+            return [data[number] for number in _drawn(range(len(data)), math.ceil(_rows(int(size), weights) / size))]
+        return list(itertools.islice(iter(data), 1))
     if rows is None and type(loader.batch_sampler) is not BatchSampler:  # a sampler of the user's own cuts the batches
         cut = list(loader.batch_sampler or ())
-        return [_item_batch(loader, cut[number]) for number in _drawn(range(len(cut)), _BATCHES)]
+        return [_item_batch(loader, cut[number]) for number in _drawn(range(len(cut)), 1)]
     return [_item_batch(loader, part) for part in _cut(_population(loader), loader.batch_size or 1, weights, rows)]
 
 
@@ -65,14 +65,16 @@ def _population(loader: DataLoader[Any]) -> Sequence[int]:
 
 
 def _cut(population: Sequence[int], size: int, weights: int, rows: Sequence[int] | None) -> list[list[int]]:
-    """The numbers of the rows in each batch: of the loader's size, or one batch where many rows cost nothing."""
-    cheap = min(_ROWS, _PRODUCTS // max(1, weights))
+    """The numbers of the rows in each batch: one batch, or the user's choice in batches of the loader's size."""
     if rows is None:
-        numbers = _drawn(population, max(_BATCHES * size, cheap))
-        size = max(size, cheap)
-    else:
-        numbers = list(rows)
+        return [_drawn(population, _rows(size, weights))]
+    numbers = list(rows)
     return [numbers[start : start + size] for start in range(0, len(numbers), size)]
+
+
+def _rows(batch_size: int, weights: int) -> int:
+    """How many rows a sample has."""
+    return max(_LEAST_ROWS, int(batch_size), min(_ROWS, _PRODUCTS // max(1, weights)))
 
 
 def _drawn(population: Sequence[int], count: int) -> list[int]:

@@ -275,7 +275,9 @@ class Controlled(WindowOptimizer):
     @property
     def _memory_now(self) -> Memory:
         if self._memory is None:
-            self._memory = self.rule.init(self._look())
+            sample = getattr(self.objective, "sample", None)
+            error = 0.0 if sample is None else sample().standard_error()
+            self._memory = self.rule.init(self._look(), error)
         return self._memory
 
     def _begun(self) -> Window:
