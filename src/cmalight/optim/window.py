@@ -59,10 +59,12 @@ class EpochWindow(Window):
     Attributes:
         losses: The sum of the losses.
         counts: The samples behind them.
+        first_loss: The first loss that was observed, at the weights where the window began.
     """
 
     losses: LossSum = field(default_factory=lambda: LossSum())
     counts: BatchCounts = field(default_factory=lambda: BatchCounts())
+    first_loss: Tensor | float | None = None
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the snapshot, as plain numbers."""
