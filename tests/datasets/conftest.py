@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cmalight import datasets as registry
+from cmalight.datasets import registry
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import struct
 import tarfile
 import zipfile
 from pathlib import Path
@@ -72,7 +71,3 @@ def beijing(rows: int = 24, *, missing: int = 3) -> bytes:
 def cifar(labels: list[list[int]], seed: int = 0) -> bytes:
     pixels = np.random.default_rng(seed).integers(0, 256, size=(len(labels), 3072), dtype=np.uint8)
     return np.concatenate([np.array(labels, dtype=np.uint8), pixels], axis=1).tobytes()
-
-
-def idx(array: np.ndarray) -> bytes:
-    return bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()

@@ -1,20 +1,15 @@
-"""A real HTTP server on loopback that serves, breaks off, refuses, drips, and counts."""
+"""A real HTTP server on loopback that serves, breaks off, refuses, and counts."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-Content = bytes | Callable[[BaseHTTPRequestHandler], None]
-
 
 class Server:
-    """`files` maps a path to its content; what ends in /broken announces all and sends half, /gone is a 404.
+    """`files` maps a path to its content; what ends in /broken announces all and sends half, the rest is a 404."""
 
-    A function instead of a content gives the whole answer itself.
-    """
-
-    def __init__(self, files: dict[str, Content]) -> None:
+    def __init__(self, files: dict[str, bytes]) -> None:
         self.files = files
         self.requests: list[str] = []
         self.address = ""
@@ -24,7 +19,7 @@ class Server:
 
 
 @contextmanager
-def serving(files: dict[str, Content], *, most_requests: int = 20) -> Iterator[Server]:
+def serving(files: dict[str, bytes], *, most_requests: int = 20) -> Iterator[Server]:
     server = Server(files)
 
     class Handler(BaseHTTPRequestHandler):
@@ -35,10 +30,6 @@ def serving(files: dict[str, Content], *, most_requests: int = 20) -> Iterator[S
             content = files.get(self.path.strip("/"))
             if content is None or len(server.requests) > most_requests:
                 self.send_error(404)
-                return
-            if callable(content):
-                with suppress(OSError):  # whoever asked may have gone
-                    content(self)
                 return
             self.send_response(200)
             self.send_header("Content-Length", str(len(content)))

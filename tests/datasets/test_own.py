@@ -1,145 +1,130 @@
-"""A user's own data set in a TOML file: what is in the documentation works, what is wrong is said in a line."""
+"""Data of one's own: files, functions, and names that other processes can resolve."""
 
-import contextlib
+import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
-import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from cmalight.datasets import DataError, dataset_info, load_dataset
-from cmalight.datasets.fetching import files_folder
-from tests.datasets.server import serving
+from cmalight.datasets import DataError, dataset_info, known, load_dataset, register, where
 
-CSV = 'id,colour,size,price\n1,"red, dark",3,10\n2,blue,4,20\n3,blue,5,30\n4,"red, dark",6,40\n'
-TOML = """
-[dataset]
-name = "shop"
-file = "shop.csv"
-target = "price"
-task = "regression"
-one_hot = ["colour"]
-drop = ["id"]
-"""
+SHOP = "colour,size,price\nred,3,10\nblue,4,20\nblue,5,30\nred,6,40\n"
 
 
-def described(folder: Path, toml: str = TOML, csv: str = CSV) -> Path:
-    (folder / "shop.csv").write_text(csv, encoding="utf-8")
-    (folder / "shop.toml").write_text(toml, encoding="utf-8")
-    return folder / "shop.toml"
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop.csv").write_text(SHOP)
+    return tmp_path / "shop.csv"
 
 
-def test_a_table_beside_its_description_is_loaded(tmp_path: Path) -> None:
-    data = load_dataset(described(tmp_path))
-    assert data.name == "shop"
-    assert tuple(data.x_train.shape) == (3, 3)
-    assert data.target_scaling is not None
+def test_a_csv_file_has_numbers_as_they_are_and_text_one_hot(shop: Path) -> None:
+    register("shop", shop, target="price", title="A shop")
+    data = load_dataset("shop", test_share=0, scale=False)
+    assert (data.task, data.description, "shop" in known()) == ("regression", "A shop", True)
+    assert data.feature_names == ("size", "colour=blue", "colour=red")
+    rows = sorted(np.hstack([data.x_train, data.y_train]).tolist())
+    assert rows == [[3, 0, 1, 10], [4, 1, 0, 20], [5, 1, 0, 30], [6, 0, 1, 40]]
 
 
-def test_the_path_may_be_text_and_labels_may_be_words(tmp_path: Path) -> None:
-    toml = TOML.replace("price", "colour").replace("regression", "classification").replace('one_hot = ["colour"]', "")
-    data = load_dataset(str(described(tmp_path, toml)), test_share=0.0)
-    assert data.classes == 2
-    assert data.y_train.dtype == torch.int64
-    assert sorted(data.y_train.tolist()) == [0, 0, 1, 1]
+def test_a_parquet_file_works_alike(shop: Path) -> None:
+    pd.read_csv(shop).to_parquet(shop.with_suffix(".parquet"))
+    parquet, csv = (load_dataset(f"shop.{kind}:target=price") for kind in ("parquet", "csv"))
+    assert (parquet.x_train == csv.x_train).all()
 
 
-def test_without_a_header_columns_go_by_position(tmp_path: Path) -> None:
-    toml = '[dataset]\nfile = "shop.csv"\ntarget = 0\ntask = "regression"\nheader = false\nseparator = ";"\n'
-    data = load_dataset(described(tmp_path, toml, "1;2\n3;4\n"), test_share=0.0)
-    assert data.name == "shop"
-    assert data.features == 1
-
-
-def test_two_descriptions_of_one_name_do_not_share_a_cache(tmp_path: Path) -> None:
-    for folder, price in (("a", "40"), ("b", "80")):
-        (tmp_path / folder).mkdir()
-        path = described(tmp_path / folder, csv=CSV.replace("40", price))
-        scaling = load_dataset(path, test_share=0.0).target_scaling
-        assert scaling is not None
-        assert scaling.high == [float(price)]
-
-
-def test_two_downloads_of_one_name_never_meet(tmp_path: Path) -> None:
-    """Neither the files nor what was parsed from them, also where the name of the data set is the same."""
-    prices = {"a": "40", "b": "80"}
-    with serving({folder: CSV.replace("40", price).encode() for folder, price in prices.items()}) as server:
-        for again in range(2):
-            for folder, price in prices.items():
-                path = tmp_path / f"{folder}.toml"
-                path.write_text(TOML.replace('"shop.csv"', f'"shop.csv"\nurls = ["{server.url(folder)}"]'))
-                scaling = load_dataset(path, test_share=0.0).target_scaling
-                assert scaling is not None
-                assert scaling.high == [float(price)]
-            if again == 0:
-                for file in files_folder().iterdir():  # what was parsed is left
-                    file.unlink()
+def test_a_file_can_be_named_with_its_target_and_task(shop: Path) -> None:
+    data = load_dataset("shop.csv:target=colour")
+    assert (data.task, data.classes, data.class_names) == ("classification", 2, ("blue", "red"))
+    assert load_dataset("shop.csv:target=size,task=classification").class_names == ("3", "4", "5", "6")
+    assert (dataset_info("shop.csv:target=colour").task, where(dataset_info("shop.csv:target=colour"))) == (
+        None,
+        "your own",
+    )
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    ("name", "message"),
     [
-        ("[dataset]", "[datasets]", r"no \[dataset\] table"),
-        ("one_hot", "onehot", "did you mean 'one_hot'"),
-        ('task = "regression"', "", "needs task"),
-        ('"regression"', '"regresion"', "did you mean 'regression'"),
-        ('"price"', "3", "a column's name"),
-        (
-            '"price"',
-            '"prize"',
-            r"has no column 'prize'; did you mean 'price'[?] it has id, colour, size, price",
-        ),
-        ('drop = ["id"]', 'separator = ";"', r"shop[.]csv: only one column was found; is the delimiter ','[?]"),
-        ('["id"]', '"id"', "a list"),
-        ('["id"]', "[0]", "a column's name"),
-        ('"shop.csv"', '""', "name the data file"),
-        ('"shop.csv"', '"absent.csv"', "nothing says where to download"),
-        ('drop = ["id"]', 'separator = ",,"', "one character"),
-        ('drop = ["id"]', "header = 1", "true or false"),
-        ('drop = ["id"]', "rows = true", "a whole number"),
-        ('drop = ["id"]', 'urls = ["ftp://x/y"]', "http"),
-        ('drop = ["id"]', "rows = 5", "4 rows instead of 5"),
-        ('drop = ["id"]', 'sha256 = "00"', "sha256"),
-        ("[dataset]", "[dataset", "not TOML"),
-        ('["id"]', '["price"]', "drop has 'price', which is the target"),
-        ('["colour"]', '["price"]', "one_hot has 'price', which is the target"),
-        ('["id"]', '["colour"]', "both drop and one_hot have 'colour'"),
-        ('one_hot = ["colour"]', "", r"shop[.]csv: column 'colour', row 1 holds 'red, dark', which is no number"),
+        ("shop.csv", r"needs the column to predict, as in shop\.csv:target=price"),
+        ("shop.csv:target=prize", "Unknown column 'prize'; did you mean 'price'"),
+        ("shop.csv:target=price,task=guess", "Invalid task value: 'guess'"),
+        ("shop.csv:targt=price", "did you mean 'target'"),
+        ("absent.csv:target=y", r"absent\.csv is not a file"),
+        ("gap.csv:target=b", "column 'a' lacks 1 values; fill or drop them"),
+        ("date.parquet:target=b", "column 'a' is neither numbers nor text"),
+        ("words.csv:target=a", "column 'b' is neither numbers nor text of at most 1000 values"),
+        ("empty.csv:target=a", r"empty\.csv cannot be read"),
+        ("inf.csv:target=b", "not a finite number"),
+        ("shop.csv:target=colour,task=regression", "regression needs numbers"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, old: str, new: str, message: str) -> None:
-    with pytest.raises(DataError, match=message) as caught:
-        load_dataset(described(tmp_path, TOML.replace(old, new)))
+def test_a_wrong_file_or_option_is_refused_in_one_line(shop: Path, name: str, message: str) -> None:
+    folder = shop.parent
+    (folder / "gap.csv").write_text("a,b\n1,2\n,4\n")
+    pd.DataFrame({"a": pd.to_datetime(["2020-01-01"]), "b": [1]}).to_parquet(folder / "date.parquet")
+    (folder / "words.csv").write_text("a,b\n" + "".join(f"{i},w{i}\n" for i in range(1001)))
+    (folder / "empty.csv").write_text("")
+    (folder / "inf.csv").write_text("a,b\ninf,2\n1,4\n")
+    with pytest.raises(ValueError, match=message) as caught:
+        load_dataset(name)
     assert "\n" not in str(caught.value)
 
 
-def test_a_column_of_names_is_not_made_into_a_thousand_columns(tmp_path: Path) -> None:
-    csv = "id,colour,size,price\n" + "".join(f"{i},c{i},1,{i}\n" for i in range(1001))
-    with pytest.raises(DataError, match="1001 columns of 'colour'"):
-        load_dataset(described(tmp_path, csv=csv))
+def test_a_device_is_no_table() -> None:
+    register("endless", "/dev/zero", target="y")
+    with pytest.raises(DataError, match="/dev/zero is not a file"):
+        load_dataset("endless")
 
 
-def test_data_without_a_description_is_told_what_it_lacks(tmp_path: Path) -> None:
-    described(tmp_path)
-    with pytest.raises(DataError, match=r"write a \[dataset\] table"):
-        load_dataset(str(tmp_path / "shop.csv"))
+def test_a_function_gives_arrays() -> None:
+    x = np.linspace(0, 6, 40)
+    register("sine", lambda: (x[:, np.newaxis], np.sin(x)))
+    assert len(load_dataset("Sine", test_share=0.5).x_test) == 20
+    register("sine", lambda: (x[:, np.newaxis], ["up", "down"] * 20))
+    data = load_dataset("sine")
+    assert (data.task, data.class_names) == ("classification", ("down", "up"))
+    register("sine", lambda: (x[:, np.newaxis], x > 3), task="regression")
+    assert load_dataset("sine").task == "regression"
 
 
-def test_a_missing_or_unreadable_description_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read"):
-        dataset_info(tmp_path / "absent.toml")
-    (tmp_path / "x.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(DataError, match="UTF-8"):
-        dataset_info(tmp_path / "x.toml")
-    (tmp_path / "x.toml").write_bytes(b"#" * (2 << 20))
-    with pytest.raises(DataError, match="too large"):
-        dataset_info(tmp_path / "x.toml")
+def test_a_function_may_give_a_test_part() -> None:
+    register("two", lambda: (np.zeros((3, 1)), ["a", "b", "b"], np.ones((2, 1)), ["c", "a"]))
+    data = load_dataset("two", test_share=0.9)
+    assert (data.y_train.tolist(), data.y_test.tolist(), data.classes) == ([0, 1, 1], [2, 0], 3)
 
 
-@given(st.text(max_size=80), st.sampled_from(["", TOML, "[dataset]\n"]))
-def test_any_description_is_taken_or_refused(tmp_path_factory: pytest.TempPathFactory, text: str, start: str) -> None:
-    path = tmp_path_factory.getbasetemp() / "any.toml"
-    path.write_bytes((start + text).encode("utf-8", "surrogatepass"))
-    with contextlib.suppress(DataError):
-        dataset_info(path)
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ((np.zeros(3), np.zeros(3)), "expected x, y or"),
+        ((np.array([["a"]]), np.zeros(1)), "expected x, y or"),
+        ((np.zeros((3, 1)),), "expected x, y or"),
+        ((np.zeros((3, 1)), np.zeros(2)), r"3 rows and targets of shape \(2,\)"),
+        ((np.zeros((0, 1)), np.zeros(0)), "0 rows"),
+        ((np.full((3, 1), np.nan), np.zeros(3)), "not a finite number"),
+    ],
+)
+def test_wrong_arrays_are_refused(arrays: tuple[np.ndarray, ...], message: str) -> None:
+    register("wrong", lambda: arrays)
+    with pytest.raises(DataError, match=message):
+        load_dataset("wrong")
+
+
+def test_a_function_can_be_named_by_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_data_module.py").write_text(
+        "def steps():\n    return [[0.0], [1.0], [2.0], [3.0]], [0, 1, 2, 3]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert load_dataset("own_data_module:steps").x_train.shape == (3, 1)
+    for name in ("own_data_module:stairs", "no_such_module:steps"):
+        with pytest.raises(DataError, match=r"cannot be imported .* expected package\.module:function"):
+            load_dataset(name)
+    sys.modules.pop("own_data_module")
+
+
+@pytest.mark.parametrize("name", ["Bikes", "TEACHER", "?"])
+def test_names_of_the_package_are_taken(name: str) -> None:
+    with pytest.raises(ValueError, match="choose another"):
+        register(name, lambda: (np.zeros((2, 1)), np.zeros(2)))

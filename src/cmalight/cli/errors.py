@@ -17,7 +17,7 @@ import click
 A_PATH = click.Path(path_type=Path)
 WRONG_USE = 2
 INTERRUPTED = 130
-BROKEN_PIPE = 141
+BROKEN_PIPE = 1  # as click ends a command whose reader has gone
 
 _ADVICE = {
     errno.ENOENT: "check the path",

@@ -1,122 +1,61 @@
-"""What the registry knows of a data set, and the small types its parts hand to each other."""
+"""What is known of a data set before it is read, what reading gives, and the checksum of values."""
 
 from __future__ import annotations
 
 import hashlib
-import importlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from cmalight.errors import needed
-from cmalight.tables.splitting import training_count
-from cmalight.tables.targets import Task
+from cmalight.errors import check_part
 
 Array = npt.NDArray[Any]
-Group = Literal["small", "big", "images", "embedded", "generated", "own"]
+Task = Literal["regression", "classification"]
 
 PAPER_TEST_SHARE = 0.25
-_BLOCK = 1 << 21  # values that are digested at once
-PART = ":rows="  # between the name of a data set and how many of its rows are taken
-
-
-def library(name: str) -> Any:
-    """An optional library, imported now that it is needed."""
-    with needed(f"data sets need {name}, which is not installed", "data"):
-        return importlib.import_module(name)
-
-
-@dataclass(frozen=True)
-class RemoteFile:
-    """A file as its publisher distributes it.
-
-    Attributes:
-        name: what it is called in a data folder and in the cache.
-        urls: the publisher's address first, then mirrors; the container (zip, gz, tar, plain) may differ between them.
-        sha256: every digest known to be good; empty where none could be established.
-        size: in bytes, where it is known.
-        other_names: further names under which a file put there by hand is found.
-    """
-
-    name: str
-    urls: tuple[str, ...] = ()
-    sha256: tuple[str, ...] = ()
-    size: int | None = None
-    other_names: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Meaning:
-    """What the numbers of a table stand for, so that rows of other files can be made into such numbers.
-
-    Args:
-        columns: in the order of the inputs, a name and its categories, one input for each; a number has none.
-        target: its name.
-        classes: their names, where the target is one of them.
-    """
-
-    columns: tuple[tuple[str, tuple[str, ...]], ...]
-    target: str
-    classes: tuple[str, ...] = ()
-
-    @property
-    def width(self) -> int:
-        """How many inputs there are."""
-        return sum(max(1, len(categories)) for _, categories in self.columns)
+_BLOCK = 1 << 21  # values per block: a large array is never copied as a whole
 
 
 @dataclass(frozen=True)
 class Raw:
-    """What a source reads: rows of features (or NCHW pixels), one target per row, a test part if the publisher cut one.
+    """Values as they were read: a target for each row, and the publisher's own test part if there is one.
 
     Attributes:
-        x: the inputs.
-        y: the targets: numbers for regression, labels from 0 for classification.
-        x_test: inputs of the publisher's own test part.
-        y_test: its targets.
-        meaning: what columns and classes are called; None where they have no names.
+        x: Rows of features, or NCHW pixels from 0 to 255.
+        y: Numbers for regression, labels from 0 for classification.
+        x_test: Inputs of the publisher's own test part.
+        y_test: Targets of the publisher's own test part.
+        feature_names: One name per column of `x`; empty for images.
+        class_names: One name per class; empty for regression.
     """
 
     x: Array
     y: Array
     x_test: Array | None = None
     y_test: Array | None = None
-    meaning: Meaning | None = None
+    feature_names: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
 
     def arrays(self) -> dict[str, Array]:
-        """By name: those that are there.
-
-        Returns:
-            The arrays.
-        """
+        """Return the arrays that are there by name."""
         named = {"x": self.x, "y": self.y, "x_test": self.x_test, "y_test": self.y_test}
         return {name: array for name, array in named.items() if array is not None}
 
     def digest(self) -> str:
-        """The sha256 of the values as little-endian doubles, whatever type, archive or line ends they came in.
-
-        Returns:
-            64 hexadecimal digits.
-        """
+        """Return the sha256 of the values as little-endian doubles: independent of type, archive and line ends."""
         return digest_of(((f"{name}{array.shape}", array) for name, array in self.arrays().items()), dtype="<f8")
 
 
 class Source(Protocol):
-    """Reads a data set from its files (by `RemoteFile.name`); its repr stands for what it does, in the cache's key."""
+    """Reads a data set. Sources of files are frozen dataclasses: their repr is part of the cache's key."""
 
-    def read(self, files: Mapping[str, Path]) -> Raw:
-        """Read the files of a data set.
-
-        Args:
-            files: their paths by name.
-
-        Returns:
-            What is in them.
-        """
+    def read(self, path: Path) -> Raw:
+        """Read the file at `path`; a source that needs no file ignores it."""
 
 
 @dataclass(frozen=True)
@@ -124,91 +63,80 @@ class Entry:
     """A data set: where it comes from, how it is read, and what must come out.
 
     Attributes:
-        name: by which it is found.
-        task: "regression" or "classification".
-        source: reads its files.
-        title: in words.
-        group: of the registry's list.
-        rows: that reading must give; None where it is not known beforehand.
-        features: that reading must give; None where it is not known beforehand.
-        classes: how many there are.
-        test_rows: the size of the publisher's own test part; 0 where the rows are split by us.
-        image: channels, height and width.
-        files: that it is read from; none where it is embedded.
+        name: By which it is found.
+        task: "regression" or "classification"; None where only reading tells.
+        source: Reads it.
+        title: What it is, in one line.
+        rows: Number of rows, of the training part if the publisher has split it; None where only reading tells.
+        features: Number of columns or pixel values; None where only reading tells.
+        classes: Number of classes; None for regression, and where only reading tells.
+        test_rows: Size of the publisher's own test part; 0 if `load_dataset` splits the rows.
+        image: Channels, height and width; None for tables.
+        file: Name of its file in a data folder and in the cache; empty if it needs none.
+        other_names: Further names under which its file is found in a data folder.
+        urls: Where its file is downloaded from: the publisher first, then mirrors.
+        sha256: Of the file, checked where no checksum of the values is known.
         values_sha256: `Raw.digest` of the right values.
-        encoding: what was done to columns, in words.
-        licence: of the data.
-        citation: whom to cite.
-        homepage: where it is described.
-        folder: where the files are looked for first (a user's own data set).
-        part: only so many of the rows for training, and at most as many for testing; None for all.
+        encoding: What happens to the columns, in words.
+        licence: Of the data.
+        citation: Whom to cite.
+        homepage: Where the data set is described.
+        part: Use only that many rows of each part; None for all.
     """
 
     name: str
-    task: Task
+    task: Task | None
     source: Source
     title: str = ""
-    group: Group = "own"
     rows: int | None = None
     features: int | None = None
     classes: int | None = None
     test_rows: int = 0
     image: tuple[int, int, int] | None = None
-    files: tuple[RemoteFile, ...] = ()
+    file: str = ""
+    other_names: tuple[str, ...] = ()
+    urls: tuple[str, ...] = ()
+    sha256: str | None = None
     values_sha256: str | None = None
     encoding: str = ""
     licence: str = ""
     citation: str = ""
     homepage: str = ""
-    folder: Path | None = field(default=None, compare=False)
     part: int | None = None
-
-    def first(self, rows: int) -> Entry:
-        """A part of the data set: the first rows of its training part, and of its test part.
-
-        Args:
-            rows: how many at most.
-
-        Returns:
-            An entry of the same files, with a name that says so.
-        """
-        return replace(self, name=f"{self.name}{PART}{rows}", part=rows)
-
-    def trusted(self) -> Entry:
-        """The same data set without known checksums: whatever file has the right rows and columns is taken.
-
-        Returns:
-            Another entry; what is cached of the one is never taken for the other.
-        """
-        return replace(self, values_sha256=None, files=tuple(replace(file, sha256=()) for file in self.files))
 
     @property
     def d(self) -> int | None:
-        """The paper's d, which counts the constant 1 beside the features; for images the number of pixel values."""
-        if self.features is None or self.image is not None:
-            return self.features
-        return self.features + 1
+        """The paper's d: the features and the constant 1; for images the number of pixel values."""
+        return self.features if self.features is None or self.image else self.features + 1
 
     @property
     def training_rows(self) -> int | None:
-        """The rows left for training by the paper's split, its P."""
+        """The paper's P: the rows that the default split leaves for training."""
         if self.rows is None:
             return None
         rows = self.rows if self.test_rows else training_count(self.rows, PAPER_TEST_SHARE)
         return rows if self.part is None else min(rows, self.part)
 
-    @property
-    def is_embedded(self) -> bool:
-        """Whether it needs no files."""
-        return not self.files
+
+def training_count(rows: int, test_share: float) -> int:
+    """Return how many rows train; the test part is rounded up, as in the paper (Ailerons: 13750 rows, P = 10312).
+
+    Raises:
+        ValueError: The share is not in [0, 1), or leaves no row for training.
+    """
+    check_part("test_share", test_share)
+    count = rows - math.ceil(round(rows * test_share, 9))
+    if count < 1:
+        raise ValueError(f"test_share={test_share} leaves none of {rows} rows for training; make it smaller")
+    return count
 
 
 def digest_of(labelled: Iterable[tuple[str, Array]], dtype: str | None = None) -> str:
-    """Of labels and values, in order; block by block, so that no large array is copied.
+    """Return the sha256 of labels and values in order.
 
     Args:
-        labelled: what goes in before the values of each array, and the array.
-        dtype: as which the values go in; None takes them as they are.
+        labelled: Pairs of a label, which goes in before the values, and an array.
+        dtype: Convert values to this type first; None takes them as they are.
     """
     sha = hashlib.sha256()
     for label, array in labelled:

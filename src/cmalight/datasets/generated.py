@@ -1,7 +1,7 @@
 """Problems made from a seed: nothing to download, any size, and the answer is known.
 
-Each function fills its tables block by block, so that beside the result only one block is in memory:
-millions of rows are as easy as a hundred. The same arguments give the same numbers on the same version of torch.
+The same arguments give the same numbers on the same version of torch. Rows are filled block by block, so that millions
+of rows need hardly more memory than the result.
 """
 
 from __future__ import annotations
@@ -20,9 +20,17 @@ _BLOCK = 65_536
 def teacher_network(
     rows: int, features: int, *, hidden: int = 20, noise: float = 0.01, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Regression on the answers of a random network with one hidden layer of `hidden` tanh units.
+    """Make a regression problem from the outputs of a random network with one hidden layer of tanh units.
 
-    The answers have a variance of about one, and `noise` is the standard deviation of what is added to them.
+    Args:
+        rows: Number of rows.
+        features: Number of columns.
+        hidden: Number of hidden units.
+        noise: Standard deviation of the noise added to the outputs, whose variance is about one.
+        seed: Of the weights and the rows.
+
+    Returns:
+        Inputs, and a column of targets.
     """
     _check(rows=rows, features=features, hidden=hidden)
     check_least("noise", noise, 0)
@@ -41,9 +49,18 @@ def teacher_network(
 def least_squares(
     rows: int, features: int, *, noise: float = 0.1, condition: float = 10.0, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Linear regression with known weights; the columns' spreads go from 1 down to 1 / `condition`.
+    """Make a linear regression with known weights.
 
-    With independent columns that makes `condition` squared about the condition number of the Hessian.
+    Args:
+        rows: Number of rows.
+        features: Number of columns.
+        noise: Standard deviation of the noise added to the targets.
+        condition: The spreads of the columns go from 1 down to 1 / condition; its square is about the condition number
+            of the Hessian.
+        seed: Of the weights and the rows.
+
+    Returns:
+        Inputs, and a column of targets.
     """
     _check(rows=rows, features=features)
     check_least("noise", noise, 0)
@@ -60,9 +77,16 @@ def least_squares(
 
 
 def logistic(rows: int, features: int, *, noise: float = 0.0, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Two classes drawn from a logistic model with known weights; `noise` is the share of labels drawn blindly.
+    """Draw two classes from a logistic model with known weights.
 
-    The labels are int64, 0 or 1, one per row.
+    Args:
+        rows: Number of rows.
+        features: Number of columns.
+        noise: Share of the labels that are drawn at random.
+        seed: Of the weights and the rows.
+
+    Returns:
+        Inputs, and int64 labels 0 or 1.
     """
     _check(rows=rows, features=features)
     check_share("noise", noise)

@@ -1,120 +1,145 @@
-"""From an entry to its arrays: cached ones if they are good, else files, parsed, checked and cached."""
+"""From a name to arrays for training: read, split and scaled."""
 
 from __future__ import annotations
 
-import hashlib
-import logging
-import re
+from dataclasses import dataclass
 from pathlib import Path
 
-from cmalight.datasets import cache
-from cmalight.datasets.entry import PART, Entry, Raw
-from cmalight.datasets.fetching import cache_folder, files_folder, locate, obtain
-from cmalight.errors import DataError
+import numpy as np
 
-_logger = logging.getLogger("cmalight")
+from cmalight.datasets.entry import Array, Raw, Task, training_count
+from cmalight.datasets.registry import dataset_info
+from cmalight.datasets.storage import locate, raw_data, values_path
+from cmalight.errors import check_seed
 
-
-def raw_data(entry: Entry, *, progress: bool | None = None) -> Raw:
-    """The arrays of a data set, from wherever they are quickest to be had."""
-    if entry.is_embedded:
-        return _checked(entry, entry.source.read({}))
-    cached = cache.load(cached_path(entry), recipe=_recipe(entry), stamp=_stamp(entry))
-    if cached is not None:
-        return cached
-    raw = _parsed(entry, progress=progress)
-    try:
-        cache.save(cached_path(entry), raw, recipe=_recipe(entry), stamp=_stamp(entry) or "")
-    except OSError as error:
-        _logger.warning("%s could not be cached in %s (%s)", entry.name, cache_folder(), error.strerror)
-    return raw
+_BLOCK_ROWS = 65_536
 
 
-def fetch_files(entry: Entry, *, progress: bool | None = None) -> list[Path]:
-    """Brings a data set here, makes sure that it is the right one, and returns where it is: its files, or the cache."""
-    if entry.is_embedded:
-        return []
-    raw_data(entry, progress=progress)
-    files = [path for file in entry.files if (path := locate(entry, file))]
-    return files or [cached_path(entry)]
+@dataclass(frozen=True, eq=False, repr=False)
+class DataSet:
+    """A data set ready for training.
+
+    Attributes:
+        name: Of the data set.
+        task: "regression" or "classification".
+        description: What it is, in one line.
+        x_train: float32; rows of features, scaled to [0, 1] over the training part, or NCHW pixels in [0, 1].
+        y_train: For regression a float32 column, scaled like the features; for classification int64 labels from 0.
+        x_test: As `x_train`; values may lie a little outside [0, 1].
+        y_test: As `y_train`.
+        features: Number of columns, or of pixel values; the paper's d is one more for tables.
+        classes: Number of classes; None for regression.
+        feature_names: One name per column; empty for images and arrays.
+        class_names: One name per class; empty for regression and where classes have no names.
+    """
+
+    name: str
+    task: Task
+    description: str
+    x_train: Array
+    y_train: Array
+    x_test: Array
+    y_test: Array
+    features: int
+    classes: int | None
+    feature_names: tuple[str, ...]
+    class_names: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return (
+            f"DataSet({self.name!r}, {self.task}, train {self.x_train.shape}, test {self.x_test.shape}, "
+            f"classes={self.classes})"
+        )
 
 
-def where(entry: Entry) -> str:
-    """Where a data set is now, in the words of the command's table.
+def load_dataset(name: str, *, seed: int = 0, test_share: float = 0.25, scale: bool = True) -> DataSet:
+    """Load a data set, split and scaled.
 
     Args:
-        entry: the data set.
+        name: A name of `known()` in any spelling. `bikes:rows=4000` takes the first rows of each part,
+            `teacher:rows=1000000,features=50` generates a problem of that size, `shop.csv:target=price` reads a CSV or
+            parquet file, `package.module:function` calls a function that returns arrays (see `register`).
+        seed: Of the random split; data sets with a test part of their own ignore it.
+        test_share: Share of the rows for the test part, rounded up; ignored likewise.
+        scale: Scale features and numeric targets to [0, 1]. Pixels from 0 to 255 are divided by 255 in any case.
 
     Returns:
-        A word or a path.
+        Arrays for training and testing.
+
+    Raises:
+        DataError: The data set is not known, cannot be had, or is not what it should be.
+
+    Example:
+        >>> from cmalight.datasets import load_dataset
+        >>> data = load_dataset("diabetes")
+        >>> data.task, data.x_train.shape, data.y_test.shape
+        ('regression', (331, 10), (111, 1))
     """
-    if entry.is_embedded:
-        return "embedded"
-    located = [locate(entry, file) for file in entry.files]
-    in_cache = [path is not None and path.is_relative_to(files_folder()) for path in located]
-    if all(in_cache) or (None in located and cached_path(entry).is_file()):
-        return "cached"
-    return "to download" if None in located else "local file"
+    entry = dataset_info(name)
+    raw = raw_data(entry)
+    x_train, y_train, x_test, y_test = (part[: entry.part] for part in _split(raw, seed, test_share))
+    classes = None
+    if entry.task == "classification" or raw.class_names:
+        classes = entry.classes or len(raw.class_names) or int(raw.y.max()) + 1
+        y_train, y_test = y_train.astype(np.int64), y_test.astype(np.int64)
+    else:
+        y_train, y_test = y_train[:, np.newaxis], y_test[:, np.newaxis]
+        y_train, y_test = _scaled(y_train, y_test, scale=scale)
+    if x_train.ndim > 2:
+        pixels = np.float32(255 if x_train.dtype == np.uint8 else 1)
+        x_train, x_test = x_train.astype(np.float32) / pixels, x_test.astype(np.float32) / pixels
+    else:
+        x_train, x_test = _scaled(x_train, x_test, scale=scale)
+    return DataSet(
+        name=entry.name,
+        task="regression" if classes is None else "classification",
+        description=entry.title,
+        x_train=x_train,
+        y_train=y_train,
+        x_test=x_test,
+        y_test=y_test,
+        features=int(np.prod(x_train.shape[1:])),
+        classes=classes,
+        feature_names=raw.feature_names,
+        class_names=raw.class_names,
+    )
 
 
-def cached_path(entry: Entry) -> Path:
-    """One file per data set; a user's own carry their folder's mark, since two may share a name."""
-    mark = f"-{hashlib.sha256(str(entry.folder.resolve()).encode()).hexdigest()[:12]}" if entry.folder else ""
-    name = entry.name.partition(PART)[0]  # a part is taken from the whole
-    return cache_folder() / "parsed" / f"{re.sub(r'[^A-Za-z0-9.-]', '_', name)}{mark}.bin"
+def fetch(name: str) -> Path | None:
+    """Make sure that a data set is on this machine, complete and right.
+
+    Args:
+        name: As in `load_dataset`.
+
+    Returns:
+        Where its file is, or its values in the cache; None if it needs no file.
+
+    Raises:
+        DataError: The data set is not known, cannot be had, or is not what it should be.
+    """
+    entry = dataset_info(name)
+    raw_data(entry)
+    return (locate(entry) or values_path(entry, None)) if entry.file else None
 
 
-def _recipe(entry: Entry) -> str:
-    files = tuple((file.name, file.urls, file.sha256) for file in entry.files)
-    parts = (entry.source, entry.task, entry.rows, entry.features, entry.test_rows, entry.values_sha256, files)
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
+def _split(raw: Raw, seed: int, test_share: float) -> tuple[Array, Array, Array, Array]:
+    check_seed("seed", seed)
+    if raw.x_test is not None and raw.y_test is not None:
+        return raw.x, raw.y, raw.x_test, raw.y_test
+    # The legacy generator is frozen: it gives the same order on every version of NumPy.
+    order = np.random.RandomState(seed).permutation(len(raw.x))
+    count = training_count(len(raw.x), test_share)
+    return raw.x[order[:count]], raw.y[order[:count]], raw.x[order[count:]], raw.y[order[count:]]
 
 
-def _stamp(entry: Entry) -> str | None:
-    """Tells whether the files that are here are those that were parsed; None if they are not all here."""
-    stamps = []
-    for file in entry.files:
-        path = locate(entry, file)
-        if path is None:
-            return None
-        status = path.stat()
-        stamps.append(f"{path} {status.st_size} {status.st_mtime_ns}")
-    return "; ".join(stamps)
-
-
-def _parsed(entry: Entry, *, progress: bool | None) -> Raw:
-    here_before = {file.name for file in entry.files if locate(entry, file)}
-    files = obtain(entry, progress=progress)
-    try:
-        return _checked(entry, entry.source.read(files), files)
-    except Exception:
-        for name in files.keys() - here_before:
-            files[name].unlink(missing_ok=True)
-        raise
-
-
-def _checked(entry: Entry, raw: Raw, files: dict[str, Path] | None = None) -> Raw:
-    """What was read, if it has the shape and the values that it must have."""
-    read = f"{entry.name}, read from {', '.join(str(path) for path in files.values())}," if files else entry.name
-    rows, features = len(raw.x), _width(raw)
-    if len(raw.y) != rows or raw.y.ndim != 1:
-        raise DataError(f"{read} has {rows} rows of inputs and targets of shape {raw.y.shape}: one per row is needed")
-    if entry.rows not in (None, rows):
-        raise DataError(f"{read} has {rows} rows instead of {entry.rows}: it is another version, or cut short")
-    if entry.features not in (None, features):
-        raise DataError(f"{read} has {features} features instead of {entry.features}: it is another version")
-    if entry.test_rows and (raw.x_test is None or len(raw.x_test) != entry.test_rows):
-        raise DataError(f"{read} lacks its test part of {entry.test_rows} rows")
-    if entry.values_sha256 and raw.digest() != entry.values_sha256:
-        raise DataError(
-            f"{read} has the right shape but other values than the published ones: get it again, or say that you trust "
-            "it (`trust`)"
-        )
-    return raw
-
-
-def _width(raw: Raw) -> int:
-    width = 1
-    for size in raw.x.shape[1:]:
-        width *= size
-    return width
+def _scaled(train: Array, test: Array, *, scale: bool) -> tuple[Array, Array]:
+    """Map the range of each column of the training part to [0, 1]; a constant column becomes 0."""
+    low = train.min(axis=0).astype(np.float64) if scale else np.zeros(train.shape[1])
+    span = train.max(axis=0) - low if scale else np.ones(train.shape[1])
+    span = np.where(span > 0, span, 1.0)
+    parts = [np.empty(part.shape, np.float32) for part in (train, test)]
+    for part, result in zip((train, test), parts, strict=True):
+        for start in range(0, len(part), _BLOCK_ROWS):  # no second table of doubles
+            rows = slice(start, start + _BLOCK_ROWS)
+            result[rows] = (part[rows].astype(np.float64) - low) / span
+    return parts[0], parts[1]

@@ -1,129 +1,86 @@
-"""A user's own data set, described by the `[dataset]` table of a TOML file."""
+"""Data of the user's own: a CSV or parquet file, or a function that returns arrays."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cmalight.datasets.entry import Entry, RemoteFile
-from cmalight.datasets.table_formats import Delimited
+import numpy as np
+import pandas as pd
+
+from cmalight.datasets.entry import Array, Raw, Task
 from cmalight.errors import DataError, unknown_name
-from cmalight.files import read_toml
 
-_KEYS: dict[str, type | tuple[type, ...]] = {
-    "name": str,
-    "title": str,
-    "file": str,
-    "member": str,
-    "urls": list,
-    "sha256": str,
-    "task": str,
-    "target": (str, int),
-    "separator": str,
-    "header": bool,
-    "one_hot": list,
-    "drop": list,
-    "drop_missing": bool,
-    "rows": int,
-    "features": int,
-    "licence": str,
-    "citation": str,
-}
-_NEEDED = ("file", "target", "task")
-_TASKS = ("regression", "classification")
+_MOST_CATEGORIES = 1000
 
 
-def own_entry(path: Path) -> Entry:
-    """The entry that the TOML file at `path` describes; its data file is looked for beside it."""
-    table = _table(path)
-    file = path.parent / table["file"]
-    task = _task(path, table)
-    header = table.get("header", True)
-    columns: dict[str, Any] = {
-        key: _columns(path, key, table.get(key, []), header=header) for key in ("one_hot", "drop")
-    }
-    (target,) = _columns(path, "target", [table["target"]], header=header)
-    separator = table.get("separator", ",")
-    if len(separator) != 1:
-        raise DataError(f"{path}: separator must be one character, got {separator!r}")
-    try:
-        source = Delimited(
-            file=file.name,
-            separator=separator,
-            header=header,
-            target=target,
-            labels=task == "classification",
-            quoted=True,
-            **columns,
-            **_given(table, "member", "drop_missing"),
-        )
-    except ValueError as error:
-        raise DataError(f"{path}: {error}") from error
-    return Entry(
-        name=table.get("name", path.stem),
-        task=task,
-        source=source,
-        files=(
-            RemoteFile(
-                name=file.name,
-                urls=_texts(path, "urls", table.get("urls", [])),
-                sha256=(table["sha256"].lower(),) if "sha256" in table else (),
-            ),
-        ),
-        encoding="as described in the TOML file",
-        folder=file.parent,
-        **_given(table, "title", "rows", "features", "licence", "citation"),
-    )
+@dataclass(frozen=True)
+class Table:
+    """A comma-separated file with a header, or a parquet file: numbers as they are, text one-hot."""
+
+    file: Path
+    target: str
+    task: Task | None = None
+
+    def read(self, path: Path) -> Raw:  # noqa: ARG002
+        """Read and encode the table."""
+        frame = self._frame()
+        if self.target not in frame.columns:
+            raise DataError(f"{self.file}: {unknown_name('column', self.target, map(str, frame.columns))}")
+        missing = frame.isna().sum()
+        if missing.any():
+            raise DataError(f"{self.file}: column {missing.idxmax()!r} lacks {missing.max()} values; fill or drop them")
+        target = frame.pop(self.target)
+        for name in frame.select_dtypes(exclude=["number", "bool", "category"]):
+            if not pd.api.types.is_string_dtype(frame[name]) or frame[name].nunique() > _MOST_CATEGORIES:
+                raise DataError(
+                    f"{self.file}: column {name!r} is neither numbers nor text of at most {_MOST_CATEGORIES} values; "
+                    "drop it, or register a function that encodes it"
+                )
+        encoded = pd.get_dummies(frame, prefix_sep="=", dtype=np.float64)
+        x = encoded.to_numpy(np.float64)
+        return with_labels(x, target.to_numpy(), self.task, names=tuple(map(str, encoded.columns)))
+
+    def _frame(self) -> pd.DataFrame:
+        if not self.file.is_file():
+            raise DataError(f"{self.file} is not a file; check the path")
+        try:
+            is_parquet = self.file.suffix.lower() == ".parquet"
+            return pd.read_parquet(self.file) if is_parquet else pd.read_csv(self.file, low_memory=False)
+        except (ValueError, OSError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise DataError(
+                f"{self.file} cannot be read ({reason}); expected a CSV file with a header, or parquet"
+            ) from error
 
 
-def _given(table: dict[str, Any], *keys: str) -> dict[str, Any]:
-    return {key: table[key] for key in keys if key in table}
+@dataclass(frozen=True)
+class Arrays:
+    """A function that returns `(x, y)` or `(x, y, x_test, y_test)`."""
+
+    make: Callable[[], tuple[Any, ...]]
+    task: Task | None = None
+
+    def read(self, path: Path) -> Raw:  # noqa: ARG002
+        """Call the function and check what it returns."""
+        arrays = [np.asarray(one) for one in self.make()]
+        if len(arrays) not in (2, 4) or any(one.ndim < 2 or one.dtype.kind not in "biuf" for one in arrays[::2]):
+            raise DataError(
+                f"{self.make!r} returned arrays of the shapes {[one.shape for one in arrays]}; expected x, y or x, y, "
+                "x_test, y_test, where x are numbers with one row per sample"
+            )
+        x, targets = arrays[0], [one.reshape(-1) for one in arrays[1::2]]
+        raw = with_labels(x, np.concatenate(targets), self.task)  # the test part may lack a class
+        return raw if len(arrays) == 2 else replace(raw, y=raw.y[: len(x)], x_test=arrays[2], y_test=raw.y[len(x) :])
 
 
-def _table(path: Path) -> dict[str, Any]:
-    try:
-        table = read_toml(path, error=DataError).get("dataset")
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}): give the path of a TOML file") from error
-    if not isinstance(table, dict):
-        raise DataError(f"{path} has no [dataset] table: see docs/guides/datasets.md for what goes into it")
-    for key, value in table.items():
-        if key not in _KEYS:
-            raise DataError(f"{path}: {unknown_name('key of [dataset]', key, _KEYS)}")
-        kind = _KEYS[key]
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise DataError(f"{path}: {key} = {value!r} is not of the kind that is needed ({_kind_name(kind)})")
-    for key in _NEEDED:
-        if key not in table:
-            raise DataError(f"{path}: [dataset] needs {key} = ...; it must have {', '.join(_NEEDED)}")
-    if not Path(table["file"]).name:
-        raise DataError(f"{path}: file must name the data file, got {table['file']!r}")
-    return table
-
-
-def _task(path: Path, table: dict[str, Any]) -> Any:
-    if table["task"] not in _TASKS:
-        raise DataError(f"{path}: {unknown_name('task', table['task'], _TASKS)}")
-    return table["task"]
-
-
-def _columns(path: Path, key: str, columns: list[Any], *, header: bool) -> tuple[str | int, ...]:
-    """Names where the file has a header, positions from 0 where it has none."""
-    kind, expected = (str, "a column's name") if header else (int, "a column's position, from 0, as there is no header")
-    for column in columns:
-        if not isinstance(column, kind) or isinstance(column, bool):
-            raise DataError(f"{path}: {key} has {column!r} where {expected} is needed")
-    return tuple(columns)
-
-
-def _texts(path: Path, key: str, values: list[Any]) -> tuple[str, ...]:
-    for value in values:
-        if not isinstance(value, str) or not value.startswith(("https://", "http://")):
-            raise DataError(f"{path}: {key} has {value!r} where an http(s) address is needed")
-    return tuple(values)
-
-
-def _kind_name(kind: type | tuple[type, ...]) -> str:
-    kinds = kind if isinstance(kind, tuple) else (kind,)
-    names = {str: "text", int: "a whole number", bool: "true or false", list: "a list"}
-    return " or ".join(names[one] for one in kinds)
+def with_labels(x: Array, y: Array, task: Task | None, *, names: tuple[str, ...] = ()) -> Raw:
+    """Return x and y; the labels of a classification become their ranks, from 0."""
+    if task == "regression" and y.dtype.kind not in "biuf":
+        raise DataError(f"the target holds {y[0]!r}; regression needs numbers, classification takes text")
+    if task == "classification" or (task is None and y.dtype.kind not in "iuf"):
+        classes, ranks = np.unique(y.astype(str) if y.dtype.kind == "O" else y, return_inverse=True)
+        return Raw(x, ranks, None, None, names, tuple(str(one) for one in classes))
+    return Raw(x, y, feature_names=names)

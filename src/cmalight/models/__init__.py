@@ -1,26 +1,19 @@
-"""Networks of the test-bed: [L x N], the paper's seven, ResNets."""
+"""Networks by name: the paper's [L x N] networks, others of that kind, and ResNets for small images.
 
-from cmalight.models.layered import ACTIVATIONS, FullyConnected, LayeredSpec, layered, parse_size
-from cmalight.models.paper_networks import PAPER_NETWORKS, LargeSpec, paper_network, paper_spec
-from cmalight.models.resnet import RESNET_DEPTHS, ResNet, ResNetSpec, resnet
-from cmalight.models.spec import NetworkSpec, network_from_dict, network_to_dict, spec_from_dict
+Every [L x N] network is a plain `nn.Sequential` of `nn.Linear` and an activation. A ResNet is an `nn.Sequential` of
+stem, blocks and head, whose blocks are `Residual` modules.
+"""
+
+from cmalight.models.layered import ACTIVATIONS, PAPER_NETWORKS, layered, paper_network, parse_size
+from cmalight.models.resnet import RESNET_DEPTHS, Residual, resnet
 
 __all__ = [
     "ACTIVATIONS",
     "PAPER_NETWORKS",
     "RESNET_DEPTHS",
-    "FullyConnected",
-    "LargeSpec",
-    "LayeredSpec",
-    "NetworkSpec",
-    "ResNet",
-    "ResNetSpec",
+    "Residual",
     "layered",
-    "network_from_dict",
-    "network_to_dict",
     "paper_network",
-    "paper_spec",
     "parse_size",
     "resnet",
-    "spec_from_dict",
 ]

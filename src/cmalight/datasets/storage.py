@@ -1,0 +1,185 @@
+"""Where the file of a data set is, and its values in the cache: read once, checked, then kept as arrays."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import filelock
+import numpy as np
+import pooch  # type: ignore[import-untyped]
+import requests
+
+from cmalight.datasets.entry import Array, Entry, Raw
+from cmalight.errors import DataError
+from cmalight.files import write_atomically
+
+_TIMEOUT_SECONDS = 30
+_CHUNK = 1 << 20
+_NARROW = (np.uint8, np.int16, np.int32, np.float32)
+_logger = logging.getLogger("cmalight")
+
+
+def raw_data(entry: Entry) -> Raw:
+    """Return the values of a data set as its source gives them, from the cache if they are there."""
+    if not entry.file:
+        return _checked(entry, entry.source.read(Path()))
+    path = locate(entry)
+    cached = _load(values_path(entry, path))
+    if cached is not None:
+        return cached
+    downloaded = path is None
+    path = path or _download(entry)
+    try:
+        if entry.sha256 and not entry.values_sha256 and pooch.file_hash(str(path)) != entry.sha256:
+            raise DataError(
+                f"{path} has another sha256 than {entry.file} of {entry.name}; delete it. {_by_hand(entry)}"
+            )
+        raw = _checked(entry, entry.source.read(path))
+    except DataError:
+        if downloaded:
+            path.unlink(missing_ok=True)
+        raise
+    arrays = {name: _narrowed(array) for name, array in raw.arrays().items()}
+    narrow = replace(raw, **arrays)  # type: ignore[arg-type]
+    try:
+        _save(values_path(entry, path), narrow)
+    except OSError as error:
+        _logger.warning("%s could not be cached in %s (%s)", entry.name, cache_folder(), error.strerror)
+    return narrow
+
+
+def where(entry: Entry) -> str:
+    """Return where a data set is now: "embedded", "your own", "local file", "cached" or "to download".
+
+    Args:
+        entry: What `dataset_info` returned.
+
+    Returns:
+        One of these.
+    """
+    if not entry.file:
+        return "embedded" if entry.rows is not None else "your own"
+    path = locate(entry)
+    if path is not None:
+        return "cached" if path.is_relative_to(cache_folder()) else "local file"
+    return "cached" if values_path(entry, None).is_file() else "to download"
+
+
+def cache_folder() -> Path:
+    """Return the folder named in CMALIGHT_CACHE, or where this system keeps caches."""
+    chosen = os.environ.get("CMALIGHT_CACHE")
+    return Path(chosen).expanduser() if chosen else Path(pooch.os_cache("cmalight"))
+
+
+def locate(entry: Entry) -> Path | None:
+    """Return the file of a data set if it is on this machine: in a folder of CMALIGHT_DATA, or in the cache."""
+    folders = [Path(part).expanduser() for part in os.environ.get("CMALIGHT_DATA", "").split(os.pathsep) if part]
+    places = [folder / name for folder in folders for name in (entry.file, *entry.other_names)]
+    return next((path for path in (*places, _download_path(entry)) if path.is_file()), None)
+
+
+def _download_path(entry: Entry) -> Path:
+    return cache_folder() / "files" / _file_name(entry) / entry.file
+
+
+def _download(entry: Entry) -> Path:
+    """Try the addresses in turn; the file appears in the cache when it is complete."""
+    path = _download_path(entry)
+    pooch.get_logger().setLevel(logging.WARNING)
+    how = pooch.HTTPDownloader(timeout=_TIMEOUT_SECONDS, chunk_size=_CHUNK, progressbar=sys.stderr.isatty())
+    failures = []
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(path.with_name(f"{path.name}.lock")):
+            for url in entry.urls:
+                _logger.info("downloading %s from %s", entry.file, url)
+                known = None if entry.values_sha256 or not entry.sha256 else f"sha256:{entry.sha256}"
+                try:
+                    return Path(pooch.retrieve(url, known, fname=path.name, path=path.parent, downloader=how))
+                except (requests.RequestException, ValueError) as error:
+                    failures.append(f"{url}: {_reason(error)}")
+    except OSError as error:
+        raise DataError(f"{path.parent} cannot be written to ({error.strerror}); set CMALIGHT_CACHE") from error
+    raise DataError(f"{entry.file} of {entry.name} could not be downloaded ({'; '.join(failures)}). {_by_hand(entry)}")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return f"answers {error.response.status_code} {error.response.reason}"
+    if isinstance(error, requests.RequestException):
+        return "cannot be reached, or the connection broke"
+    return "sends a file with the wrong sha256"
+
+
+def _by_hand(entry: Entry) -> str:
+    return f"Get it from {entry.urls[0]} and put it as {entry.file} into a folder named in CMALIGHT_DATA"
+
+
+def values_path(entry: Entry, path: Path | None) -> Path:
+    """Name the cache by the checksum of the values; where that is not known, by the size and time of the file."""
+    key = entry.values_sha256 or ""
+    if not key and path is not None:
+        key = f"{path.resolve()} {path.stat().st_size} {path.stat().st_mtime_ns}"
+    mark = hashlib.sha256(f"{entry.source!r} {key}".encode()).hexdigest()[:16]
+    return cache_folder() / "values" / f"{_file_name(entry)}-{mark}.npz"
+
+
+def _file_name(entry: Entry) -> str:
+    return re.sub(r"[^A-Za-z0-9.-]", "_", entry.name.partition(":")[0])
+
+
+def _save(path: Path, raw: Raw) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, Array] = {**raw.arrays(), "feature_names": np.array(raw.feature_names, dtype=str)}
+    write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+
+
+def _load(path: Path) -> Raw | None:
+    """Return what `_save` wrote; None if there is no such file or its checksums are wrong."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if archive.testzip() is not None:
+                raise zipfile.BadZipFile("wrong checksum")
+        with np.load(path, allow_pickle=False) as arrays:
+            named = dict(arrays)
+        return Raw(feature_names=tuple(str(name) for name in named.pop("feature_names")), **named)
+    except FileNotFoundError:
+        return None
+    except (zipfile.BadZipFile, OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError) as error:
+        _logger.warning("the cached values in %s are damaged (%s) and will be read anew", path, error)
+        return None
+
+
+def _narrowed(array: Array) -> Array:
+    """Return the same values in the smallest type that holds each of them exactly."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        for kind in _NARROW:
+            if np.array_equal(array[:256].astype(kind), array[:256]) and np.array_equal(array.astype(kind), array):
+                return array.astype(kind)
+    return array
+
+
+def _checked(entry: Entry, raw: Raw) -> Raw:
+    """Return what was read if it has the shape and the values it must have."""
+    rows, features = len(raw.x), int(np.prod(raw.x.shape[1:]))
+    if raw.y.shape != (rows,) or rows == 0:
+        raise DataError(f"{entry.name} has {rows} rows and targets of shape {raw.y.shape}; expected one per row")
+    if entry.rows not in (None, rows) or entry.features not in (None, features):
+        raise DataError(
+            f"{entry.name} has {rows} rows of {features} features; expected {entry.rows} of {entry.features}: the file "
+            "is another version, or cut short"
+        )
+    if not all(np.isfinite(array).all() for array in raw.arrays().values()):
+        raise DataError(f"{entry.name} has a value that is not a finite number; drop or replace it")
+    if entry.values_sha256 not in (None, raw.digest()):
+        raise DataError(
+            f"{entry.name} has the right shape but other values than the published ones; get the file again"
+        )
+    return raw

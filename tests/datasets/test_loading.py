@@ -1,0 +1,209 @@
+"""Names, Table 2, splits, scaling, generated and embedded sets, and the real files where they are at hand."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cmalight.datasets import DataError, dataset_info, generated, known, load_dataset, register, where
+from cmalight.datasets.entry import training_count
+from tests.datasets.makers import cifar, tarred
+
+REAL = os.environ.get("CMALIGHT_DATA", "")
+TABLE_2 = {
+    "ailerons": (10312, 41),
+    "beijing-pm25": (31317, 48),
+    "bikes": (13034, 59),
+    "california": (15480, 9),
+    "mv": (30576, 13),
+    "blogfeedback": (39297, 281),
+    "covtype": (435759, 55),
+    "protein": (109313, 75),
+    "sido": (9508, 4933),
+    "skin-nonskin": (183792, 4),
+    "year-prediction-msd": (386508, 91),
+}
+
+
+@pytest.fixture
+def real_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CMALIGHT_DATA", REAL)
+
+
+def skip_if_absent(name: str) -> None:
+    if where(dataset_info(name)) == "to download":
+        pytest.skip(f"CMALIGHT_DATA names no folder with the file of {name}")
+
+
+def test_table_2_is_the_papers() -> None:
+    found = {name: (dataset_info(name).training_rows, dataset_info(name).d) for name in known()[:11]}
+    assert found == TABLE_2
+
+
+@pytest.mark.parametrize("name", TABLE_2)
+def test_the_real_files_give_the_tables_rows_and_columns(name: str, real_files: None) -> None:
+    skip_if_absent(name)
+    data = load_dataset(name)
+    rows, d = TABLE_2[name]
+    assert data.x_train.shape == (rows, d - 1)
+    assert data.y_train.shape == (rows, 1)
+    assert len(data.x_test) == (dataset_info(name).rows or 0) - rows
+    for part in (data.x_train, data.y_train):
+        assert part.dtype == np.float32
+        assert (part.min(), part.max()) == (0, 1)
+
+
+def test_the_real_cifar10_is_told_by_its_values(real_files: None) -> None:
+    skip_if_absent("cifar10")
+    data = load_dataset("cifar10")
+    assert np.bincount(data.y_train).tolist() == [5000] * 10
+    means = data.x_train.mean(axis=(0, 2, 3), dtype=np.float64)
+    assert means.tolist() == pytest.approx([0.49139968, 0.48215841, 0.44653091], abs=1e-7)  # as published everywhere
+
+
+def test_the_values_decide_where_publishers_repack() -> None:
+    with_checksum = {name for name in known() if dataset_info(name).values_sha256}
+    assert with_checksum == {
+        *("ailerons", "bikes", "california", "mv", "blogfeedback", "skin-nonskin", "covtype", "cifar10")
+    }
+
+
+@pytest.mark.parametrize("name", known())
+def test_every_entry_says_what_it_is_and_whom_to_credit(name: str) -> None:
+    entry = dataset_info(name)
+    assert entry.title
+    assert entry.encoding
+    assert entry.licence
+    assert entry.citation or name in ("teacher", "least-squares", "logistic")
+    assert all(url.startswith(("https://", "http://")) for url in entry.urls)
+    assert bool(entry.urls) == bool(entry.file)
+
+
+@pytest.mark.parametrize("name", ["Skin NonSkin", "skin_nonskin", "SKIN-NONSKIN"])
+def test_names_are_found_in_any_spelling(name: str) -> None:
+    assert dataset_info(name).name == "skin-nonskin"
+
+
+def test_an_unknown_name_gets_the_nearest() -> None:
+    with pytest.raises(DataError, match="did you mean 'california'"):
+        load_dataset("califronia")
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes"),
+    [
+        ("diabetes", (331, 10), None),
+        ("digits", (1347, 64), 10),
+        ("breast-cancer", (426, 30), 2),
+        ("wine", (133, 13), 3),
+    ],
+)
+def test_embedded_sets_need_no_file(name: str, shape: tuple[int, int], classes: int | None) -> None:
+    data = load_dataset(name)
+    assert (data.x_train.shape, data.features, data.classes) == (shape, shape[1], classes)
+    assert data.y_train.dtype == (np.float32 if classes is None else np.int64)
+    assert len(data.feature_names) == shape[1]
+    assert len(data.class_names) == (classes or 0)
+
+
+def test_a_generated_set_takes_its_numbers_from_its_name() -> None:
+    data = load_dataset("Logistic:rows=100,features=3,seed=5")
+    assert data.x_train.shape == (75, 3)
+    assert data.classes == 2
+    assert set(data.y_train.tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("teacher:rows=", "whole number"),
+        ("teacher:rowz=3", "did you mean 'rows'"),
+        ("teacher:rows=x", "whole number"),
+        ("teacher:rows=1", "2 or more"),
+        ("logistic:hidden=3", "Unknown option 'hidden'"),
+        ("least-squares:condition=nan", "Invalid condition value: nan"),
+        ("logistic:noise=2", "a number from 0 to 1"),
+        ("teacher:noise=-1", "noise"),
+        ("teacher:hidden=0", "Invalid hidden value: 0; expected a whole number >= 1"),
+        ("teacher:seed=-1", "seed"),
+        ("digits:rows=0", "expected a whole number >= 1"),
+        ("digits:rows=many", "expected a whole number"),
+        ("digits:seed=3", "Unknown option 'seed'"),
+    ],
+)
+def test_wrong_numbers_in_a_name_are_refused(name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_dataset(name)
+
+
+@pytest.mark.parametrize("make", [generated.teacher_network, generated.least_squares, generated.logistic])
+def test_generated_problems_repeat_with_their_seed(make: object) -> None:
+    first, again, other = (make(70_000, 2, seed=seed) for seed in (1, 1, 2))  # type: ignore[operator]
+    assert torch.equal(first[0], again[0])
+    assert torch.equal(first[1], again[1])
+    assert not torch.equal(first[0], other[0])
+    assert len(first[0]) == len(first[1]) == 70_000
+
+
+def test_noisy_least_squares_has_the_noise_it_is_given() -> None:
+    x, y = generated.least_squares(5_000, 3, noise=0.1, condition=4.0)
+    residual = y - x @ torch.linalg.lstsq(x, y).solution
+    assert residual.std().item() == pytest.approx(0.1, rel=0.05)
+    assert (x.std(dim=0) - torch.tensor([1.0, 0.5, 0.25])).abs().max() < 0.03
+
+
+@pytest.mark.parametrize(("rows", "share", "train"), [(13750, 0.25, 10312), (8, 0.25, 6), (10, 0.3, 7), (5, 0.0, 5)])
+def test_the_test_part_is_rounded_up(rows: int, share: float, train: int) -> None:
+    assert training_count(rows, share) == train
+
+
+@pytest.mark.parametrize("share", [1.0, -0.1, float("nan"), 0.999])
+def test_a_share_that_leaves_nothing_is_refused(share: float) -> None:
+    with pytest.raises(ValueError, match="test_share"):
+        load_dataset("wine", test_share=share)
+
+
+def test_the_order_of_the_split_never_changes() -> None:
+    register("steps", lambda: (np.arange(6.0)[:, np.newaxis], np.arange(6.0)))
+    data = load_dataset("steps", test_share=0.5, scale=False)
+    assert [*data.y_train[:, 0], *data.y_test[:, 0]] == [5, 2, 1, 3, 0, 4]
+    with pytest.raises(ValueError, match="Invalid seed value: -1"):
+        load_dataset("steps", seed=-1)
+
+
+@given(st.integers(2, 60), st.floats(0, 0.4), st.integers(0, 2**32 - 1))
+def test_every_row_is_in_one_part_and_scaled_by_the_training_part(rows: int, share: float, seed: int) -> None:
+    values = np.arange(rows, dtype=np.float64)
+    register("steps", lambda: (np.stack([values, values * 0], axis=1), values))
+    plain = load_dataset("steps", seed=seed, test_share=share, scale=False)
+    assert sorted([*plain.y_train[:, 0], *plain.y_test[:, 0]]) == values.tolist()
+    data = load_dataset("steps", seed=seed, test_share=share)
+    low, high = plain.y_train.min(), plain.y_train.max()
+    for scaled, unscaled in ((data.y_train, plain.y_train), (data.y_test, plain.y_test)):
+        np.testing.assert_allclose(scaled * max(high - low, 1) + low, unscaled, atol=1e-4)
+    assert data.x_train[:, 0].min() == 0
+    assert (data.x_train[:, 1] == 0).all()
+    assert (data.x_train[:, :1] == data.y_train).all()
+
+
+def test_a_part_of_a_data_set_is_its_first_rows_for_training_and_for_testing() -> None:
+    whole, part = load_dataset("digits"), load_dataset("Digits:rows=100")
+    assert (part.name, len(part.x_train), len(part.x_test)) == ("digits:rows=100", 100, 100)
+    assert (part.y_train == whole.y_train[:100]).all()
+    assert dataset_info("digits:rows=100").training_rows == 100
+    assert dataset_info("digits:rows=999999").training_rows == len(whole.x_train)
+
+
+def test_images_keep_the_publishers_split_and_lie_in_the_unit_interval(tmp_path: Path) -> None:
+    members = {"train.bin": cifar([[3, 9], [1, 0]]), "test.bin": cifar([[0, 4]])}
+    raw = dataset_info("cifar100").source.read(tarred(tmp_path / "c.tar.gz", members))
+    register("tiny", lambda: (raw.x, raw.y, raw.x_test, raw.y_test), task="classification")
+    data = load_dataset("tiny")
+    assert data.x_train.shape == (2, 3, 32, 32)
+    assert data.x_train[0, 0, 0, 0] == np.float32(members["train.bin"][2]) / np.float32(255)
+    assert (data.class_names, data.y_train.tolist(), data.y_test.tolist()) == (("0", "4", "9"), [2, 0], [1])
+    assert repr(data) == "DataSet('tiny', classification, train (2, 3, 32, 32), test (1, 3, 32, 32), classes=3)"

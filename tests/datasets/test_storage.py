@@ -1,0 +1,194 @@
+"""Where files are looked for, downloads that work, break off, are wrong or missing, and values in the cache."""
+
+import hashlib
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cmalight.datasets import DataError, Entry, dataset_info, fetch, load_dataset, registry, storage, where
+from cmalight.datasets.readers import Delimited
+from tests.datasets.makers import cifar, tarred
+from tests.datasets.server import serving
+
+TEXT = b"".join(b"%d,%d\n" % (i, 2 * i) for i in range(40))
+SHA = hashlib.sha256(TEXT).hexdigest()
+
+
+def entry(*urls: str, **more: Any) -> Entry:
+    source = Delimited(target=1, member="tiny.csv")
+    urls = urls or ("http://127.0.0.1:9/tiny.csv",)
+    registry._registered["tiny"] = Entry(
+        name="tiny", task="regression", source=source, file="tiny.csv", urls=urls, **more
+    )
+    return registry._registered["tiny"]
+
+
+def cached(folder: str) -> list[Path]:
+    return [path for path in (storage.cache_folder() / folder).rglob("*") if path.is_file() and path.suffix != ".lock"]
+
+
+def test_a_download_is_kept_and_not_repeated() -> None:
+    with serving({"a": TEXT}) as server:
+        tiny = entry(server.url("a"), sha256=SHA)
+        assert where(tiny) == "to download"
+        path = fetch("tiny")
+        assert path is not None
+        assert path.read_bytes() == TEXT
+        assert load_dataset("tiny").x_train.shape == (30, 1)
+        assert where(tiny) == "cached"
+        assert server.requests == ["/a"]
+
+
+def test_the_mirror_is_tried_when_the_publisher_fails() -> None:
+    with serving({"broken": TEXT, "b": TEXT}) as server:
+        entry(server.url("gone"), server.url("broken"), server.url("b"))
+        load_dataset("tiny")
+        assert server.requests == ["/gone", "/broken", "/b"]
+    assert [path.name for path in cached("files")] == ["tiny.csv"]
+
+
+@pytest.mark.parametrize(
+    ("path", "facts", "message"),
+    [
+        ("gone", {}, "gone: answers 404 Not Found"),
+        ("broken", {}, "broken: cannot be reached, or the connection broke"),
+        ("a", {"sha256": "0" * 64}, "a: sends a file with the wrong sha256"),
+        ("a", {"values_sha256": "0" * 64}, "other values than the published ones"),
+        ("a", {"rows": 41, "features": 1}, "has 40 rows of 1 features; expected 41 of 1"),
+        ("a", {"rows": 40, "features": 2}, "has 40 rows of 1 features; expected 40 of 2"),
+    ],
+)
+def test_a_download_that_fails_or_is_wrong_leaves_nothing(path: str, facts: dict[str, Any], message: str) -> None:
+    with serving({"a": TEXT, "broken": TEXT}) as server:
+        entry(server.url(path), **facts)
+        with pytest.raises(DataError, match=message) as caught:
+            load_dataset("tiny")
+        assert len(server.requests) == 1
+    assert "\n" not in str(caught.value)
+    assert cached("files") == cached("values") == []
+
+
+def test_offline_says_where_to_put_the_file() -> None:
+    with serving({}) as server:
+        address = server.url("a")
+    entry(address)
+    with pytest.raises(DataError, match="cannot be reached") as caught:
+        load_dataset("tiny")
+    assert f"Get it from {address} and put it as tiny.csv into a folder named in CMALIGHT_DATA" in str(caught.value)
+
+
+def test_a_cache_that_cannot_be_written_names_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "occupied").write_bytes(b"")
+    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path / "occupied"))
+    entry()
+    with pytest.raises(DataError, match="set CMALIGHT_CACHE"):
+        load_dataset("tiny")
+
+
+def test_a_data_folder_comes_before_a_download(data_folder: Path) -> None:
+    (data_folder / "other.csv").write_bytes(TEXT)
+    tiny = entry(other_names=("other.csv",))
+    assert where(tiny) == "local file"
+    assert fetch("tiny") == data_folder / "other.csv"
+
+
+def test_several_data_folders_are_searched_in_order(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    second = data_folder / "second"
+    second.mkdir()
+    monkeypatch.setenv("CMALIGHT_DATA", os.pathsep.join([str(data_folder), str(second)]))
+    (second / "tiny.csv").write_bytes(TEXT)
+    entry()
+    assert fetch("tiny") == second / "tiny.csv"
+
+
+def test_a_local_file_with_the_wrong_checksum_is_refused_and_kept(data_folder: Path) -> None:
+    members = {"train.bin": cifar([[3, 9]]), "test.bin": cifar([[0, 4]])}
+    path = tarred(data_folder / "cifar-100-binary.tar.gz", members)
+    with pytest.raises(DataError, match="another sha256"):
+        load_dataset("cifar100")
+    assert path.is_file()
+
+
+def test_right_values_are_taken_from_a_repacked_file(data_folder: Path) -> None:
+    (data_folder / "tiny.csv").write_bytes(TEXT.replace(b"\n", b"\r\n"))
+    tiny = entry()
+    entry(values_sha256=tiny.source.read(data_folder / "tiny.csv").digest(), sha256="0" * 64)
+    assert len(load_dataset("tiny").x_train) == 30
+
+
+def test_values_are_read_once_and_then_come_from_the_cache(data_folder: Path) -> None:
+    (data_folder / "tiny.csv").write_bytes(TEXT)
+    tiny = entry(values_sha256=entry().source.read(data_folder / "tiny.csv").digest())
+    first = load_dataset("tiny")
+    (data_folder / "tiny.csv").unlink()
+    assert where(tiny) == "cached"
+    again = load_dataset("tiny")
+    assert (first.x_train == again.x_train).all()
+    assert (first.feature_names, again.feature_names) == (("x0",), ("x0",))
+
+
+def test_a_changed_file_is_read_anew(data_folder: Path) -> None:
+    entry()
+    (data_folder / "tiny.csv").write_bytes(TEXT)
+    assert len(load_dataset("tiny").x_train) == 30
+    (data_folder / "tiny.csv").write_bytes(TEXT * 2)
+    assert len(load_dataset("tiny").x_train) == 60
+
+
+def test_a_damaged_cache_is_read_anew(data_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    entry()
+    (data_folder / "tiny.csv").write_bytes(TEXT)
+    first = load_dataset("tiny")
+    (path,) = cached("values")
+    content = path.read_bytes()
+    for damaged in (content[: len(content) // 2], content.replace(bytes(range(40)), bytes(40)), b""):
+        path.write_bytes(damaged)
+        with caplog.at_level(logging.WARNING, logger="cmalight"):
+            assert (load_dataset("tiny").x_train == first.x_train).all()
+        assert "will be read anew" in caplog.text
+        caplog.clear()
+    load_dataset("tiny")
+    assert not caplog.text
+
+
+def test_the_cache_opens_no_pickle(data_folder: Path) -> None:
+    entry()
+    (data_folder / "tiny.csv").write_bytes(TEXT)
+    load_dataset("tiny")
+    (path,) = cached("values")
+    with path.open("wb") as file:
+        np.savez(file, x=np.array([{}], dtype=object), y=np.zeros(1), feature_names=np.array([], dtype=str))
+    assert len(load_dataset("tiny").x_train) == 30
+
+
+def test_a_cache_that_cannot_be_written_is_only_a_warning(
+    data_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    entry()
+    (data_folder / "tiny.csv").write_bytes(TEXT)
+    (data_folder / "occupied").write_bytes(b"")
+    monkeypatch.setenv("CMALIGHT_CACHE", str(data_folder / "occupied"))
+    assert len(load_dataset("tiny").x_train) == 30
+    assert "could not be cached" in caplog.text
+
+
+def test_cached_values_are_exact_in_the_smallest_type() -> None:
+    for values, kind in (
+        ([0, 255], np.uint8),
+        ([-1, 300], np.int16),
+        ([0, 70000], np.int32),
+        ([0.5, 1], np.float32),
+        ([0.1, 1], np.float64),
+        ([1e300, 1], np.float64),
+    ):
+        narrow = storage._narrowed(np.array(values, dtype=np.float64))
+        assert narrow.dtype == kind
+        assert narrow.tolist() == values
+
+
+def test_where_says_what_is_here() -> None:
+    assert [where(dataset_info(name)) for name in ("wine", "teacher", "mv")] == ["embedded", "embedded", "to download"]
