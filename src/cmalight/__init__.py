@@ -1,4 +1,4 @@
-"""CMALight: a mini-batch optimizer with a watchdog, for PyTorch."""
+"""Optimizers for PyTorch that undo bad steps: `Auto`, `Controlled`, the published CMALight, and a test-bed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ if TYPE_CHECKING:
     from cmalight.evaluation.objective import Objective
     from cmalight.integrations.sklearn import CMALightClassifier as CMALightClassifier
     from cmalight.integrations.sklearn import CMALightRegressor as CMALightRegressor
-    from cmalight.optim import CMA, IG, CMALight, Controlled, Epoch, EpochReport
+    from cmalight.optim import CMA, IG, SOAP, Auto, CMALight, Controlled, Epoch, EpochReport, WindowReport
     from cmalight.rules.outcome import Outcome
     from cmalight.training import FitResult, History, Status, fit
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "CMA",
     "IG",
+    "SOAP",
+    "Auto",
     "CMALight",
     "Controlled",
     "Epoch",
@@ -29,6 +31,7 @@ __all__ = [
     "Outcome",
     "Status",
     "TensorBatches",
+    "WindowReport",
     "__version__",
     "fit",
 ]
@@ -36,7 +39,7 @@ __all__ = [
 # Imported when first asked for, so that `cmalight --help` does not wait for torch. What needs more than torch is not
 # in __all__, so that `from cmalight import *` works without it.
 _HOMES = {
-    "optim": ("CMA", "IG", "CMALight", "Controlled", "Epoch", "EpochReport"),
+    "optim": ("CMA", "IG", "SOAP", "Auto", "CMALight", "Controlled", "Epoch", "EpochReport", "WindowReport"),
     "training": ("FitResult", "History", "Status", "fit"),
     "evaluation.objective": ("Objective",),
     "evaluation.batches": ("TensorBatches",),

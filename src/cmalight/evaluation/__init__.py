@@ -1,1 +1,1 @@
-"""f(w) without a trace: the objective, its batches, snapshots of a model, random numbers, norms."""
+"""The loss at the current weights, evaluated without a trace, and the state of a run, to be saved and put back."""

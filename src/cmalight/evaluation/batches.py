@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
 import torch
@@ -20,7 +20,7 @@ class TensorBatches:
     """Iterating it gives the batches of one epoch, and the next iteration those of the next.
 
     Args:
-        *tensors: of equal length, usually inputs and targets; they are used where they are.
+        *tensors: of equal length, usually inputs and targets; batches are copies of their rows.
         batch_size: the last batch may be shorter.
         order: "fixed" (Incremental Gradient), or "reshuffle" for a new permutation each epoch (Random Reshuffling).
         seed: with the number of the epoch it determines the permutation, and nothing else does.
@@ -88,16 +88,22 @@ class TensorBatches:
             return self._slices()
         return self._gathered(self.permutation(epoch))
 
-    def for_evaluation(self) -> TensorBatches:
-        """The same data in fixed order: iterating that leaves this one's epoch alone.
+    def rows(self, numbers: Sequence[int]) -> tuple[Tensor, ...]:
+        """One batch of the rows with these numbers, as copies.
+
+        Args:
+            numbers: From 0 on.
 
         Returns:
-            Batches of the same tensors.
+            The rows of every tensor.
         """
-        return TensorBatches(*self.tensors, batch_size=self.batch_size, order="fixed", seed=self.seed)
+        chosen = torch.tensor(numbers, dtype=torch.long)
+        return tuple(t.index_select(0, chosen.to(t.device)) for t in self.tensors)
 
     def _slices(self) -> Iterator[tuple[Tensor, ...]]:
-        return zip(*(torch.split(t, self.batch_size) for t in self.tensors), strict=True)
+        # Copies: a first layer that works in place would otherwise write into the caller's tensors.
+        for batch in zip(*(torch.split(t, self.batch_size) for t in self.tensors), strict=True):
+            yield tuple(part.clone() for part in batch)
 
     def _gathered(self, permutation: Tensor) -> Iterator[tuple[Tensor, ...]]:
         numbers_in_a_batch = self.batch_size * sum(t[0].numel() for t in self.tensors)

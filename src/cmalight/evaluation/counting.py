@@ -1,14 +1,11 @@
-"""How many samples stand behind a batch and its mean loss."""
+"""How many samples stand behind a batch and its mean loss, and shapes that torch would silently broadcast."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils.data import IterableDataset
-
-from cmalight.evaluation.batches import TensorBatches
 
 
 def batch_size(batch: Any) -> float | None:
@@ -24,16 +21,6 @@ def batch_size(batch: Any) -> float | None:
     return None
 
 
-def length_of(loader: Any) -> int | None:
-    """The batches of one pass; None where that is not known, or a guess, as for an IterableDataset."""
-    if isinstance(getattr(loader, "dataset", None), IterableDataset):
-        return None
-    try:
-        return len(loader) or None
-    except TypeError:
-        return None
-
-
 def sample_count(loss_fn: Any, target: Any) -> float | None:
     """The denominator of the mean that `loss_fn` takes over `target`, in samples; None where it is not known."""
     if not isinstance(loss_fn, nn.CrossEntropyLoss | nn.NLLLoss) or not isinstance(target, Tensor):
@@ -45,26 +32,16 @@ def sample_count(loss_fn: Any, target: Any) -> float | None:
     return weight * len(target) / int(target.numel())
 
 
-def counter(loss_fn: Any, feed: Iterable[Any]) -> Callable[[Any, Any], float]:
-    """How many samples stand behind the mean loss of a batch; looks at every target only where that can matter."""
-    if isinstance(loss_fn, nn.CrossEntropyLoss | nn.NLLLoss) and not _counts_every_target_alike(loss_fn, feed):
-        return lambda target, inputs: sample_count(loss_fn, target) or _length(target, inputs)
-    return _length
-
-
-def counts_are_lengths(loss_fn: Any, feed: Iterable[Any]) -> bool:
-    """Whether the samples behind the mean loss of a batch are those in the batch."""
-    return counter(loss_fn, feed) is _length
-
-
-def _counts_every_target_alike(loss_fn: nn.CrossEntropyLoss | nn.NLLLoss, feed: Iterable[Any]) -> bool:
-    if loss_fn.weight is not None or not isinstance(feed, TensorBatches):
-        return False
-    return not bool((feed.tensors[1] == loss_fn.ignore_index).any())
-
-
-def _length(target: Any, inputs: Any) -> float:
-    count = batch_size(target) or batch_size(inputs)
-    if count is None:
-        raise ValueError("A batch has no tensor with a first dimension, so its size is not known")
-    return count
+def refuse_broadcast(output: Any, target: Any, loss_fn: Any) -> None:
+    """Outputs (n, 1) against targets (n,) become (n, n) in torch's own losses, and a mean over that is meaningless."""
+    if not (isinstance(output, Tensor) and isinstance(target, Tensor) and output.dim() == 2 and target.dim() == 1):
+        return
+    elementwise = isinstance(loss_fn, nn.modules.loss._Loss) and not isinstance(
+        loss_fn, nn.CrossEntropyLoss | nn.NLLLoss | nn.MultiMarginLoss
+    )
+    if elementwise and output.shape[1] == 1 and len(target) > 1:
+        raise ValueError(
+            f"The model gives outputs {tuple(output.shape)} for targets {tuple(target.shape)}, which "
+            f"{type(loss_fn).__name__} would broadcast against each other: give the targets a second dimension, "
+            "target.unsqueeze(1)"
+        )

@@ -1,10 +1,12 @@
-"""The optimizers, and the bracket and the report they share."""
+"""The optimizers. Each owns its window of steps; the rules decide what becomes of it."""
 
-from cmalight.optim.bracket.epoch import Epoch
+from cmalight.optim.auto import Auto
 from cmalight.optim.cma import CMA
 from cmalight.optim.cmalight import CMALight
-from cmalight.optim.control.report import EpochReport
 from cmalight.optim.controlled import Controlled
+from cmalight.optim.epoch import Epoch
 from cmalight.optim.ig import IG
+from cmalight.optim.reports import EpochReport, WindowReport
+from cmalight.optim.soap import SOAP
 
-__all__ = ["CMA", "IG", "CMALight", "Controlled", "Epoch", "EpochReport"]
+__all__ = ["CMA", "IG", "SOAP", "Auto", "CMALight", "Controlled", "Epoch", "EpochReport", "WindowReport"]

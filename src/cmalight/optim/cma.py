@@ -1,25 +1,20 @@
-"""CMA: the monotone baseline, which evaluates the whole objective after every epoch."""
+"""CMA: as CMALight, but every epoch is judged by the objective itself."""
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from torch.optim.optimizer import ParamsT
 
-from cmalight.optim.control.arguments import checked_constants, of_the_listing
-from cmalight.optim.host import EpochOptimizer
+from cmalight.optim.epoch_optimizer import EpochOptimizer, checked_settings, of_the_listing
 from cmalight.rules.baselines import MonotoneRule
 
 
 class CMA(EpochOptimizer):
-    """Mini-batch gradient epochs judged by the true objective: at least one full evaluation each.
-
-    `report.phi` is f(w^{k+1}), with which the next epoch is compared.
+    """The monotone method that CMALight was made from: one full evaluation at the end of every epoch.
 
     Args:
         params: Parameters or parameter groups; groups may differ in `lr` and `weight_decay`.
-        lr: ζ⁰, the first step size; it never grows, and all groups shrink together.
-        theta: θ, the factor by which the step size shrinks.
+        lr: ζ⁰, the first learning rate.
+        theta: θ, the factor by which the learning rate shrinks.
         tau: τ, below which a direction or a gain counts as small.
         gamma: γ, the share of the predicted decrease that counts as sufficient.
         delta: δ; a line search tries alpha/δ after alpha.
@@ -32,8 +27,6 @@ class CMA(EpochOptimizer):
     Raises:
         ValueError: If a setting is out of its range.
     """
-
-    _shared: ClassVar[tuple[str, ...]] = ("theta", "tau", "gamma", "delta", "max_extrapolations")
 
     def __init__(
         self,
@@ -50,15 +43,10 @@ class CMA(EpochOptimizer):
         fused: bool | None = None,
         maximize: bool = False,
     ) -> None:
-        defaults = {
-            "lr": lr,
-            "weight_decay": weight_decay,
-            "foreach": foreach,
-            "fused": fused,
-            **checked_constants(theta, tau, gamma, delta, max_extrapolations),
-        }
-        super().__init__(params, defaults, maximize=maximize)
+        settings = checked_settings(theta, tau, gamma, delta, max_extrapolations)
+        defaults = {"lr": lr, "weight_decay": weight_decay, "foreach": foreach, "fused": fused}
+        super().__init__(params, defaults, settings, maximize=maximize)
 
     def rule(self) -> MonotoneRule:
-        """By the true objective."""
-        return MonotoneRule(**of_the_listing(self.param_groups[0]))
+        """The exits of the listing, decided by f(w̃) against f(w^k)."""
+        return MonotoneRule(**of_the_listing(self.settings))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch.optim.optimizer import ParamsT
 
 from cmalight.errors import check_choice
-from cmalight.optim.control.arguments import checked_constants, of_the_listing
-from cmalight.optim.host import EpochOptimizer
+from cmalight.optim.epoch_optimizer import EpochOptimizer, checked_settings, of_the_listing
 from cmalight.rules.paper import PaperRule
 
 
@@ -28,13 +27,13 @@ class CMALight(EpochOptimizer):
 
     What `line_search="light"`, the method as published, does not promise: f at the end of an epoch of several batches
     may lie far above f(w⁰), because no loss is taken after the last step; it may stop at a point that is not
-    stationary; and it may go round in a circle at a constant step size, which is warned about
+    stationary; and it may go round in a circle at a constant learning rate, which is warned about
     (docs/understand/counterexamples.md). "certified" confirms what it keeps on f̃'s word alone.
 
     Args:
         params: Parameters or parameter groups; groups may differ in `lr` and `weight_decay`.
-        lr: ζ⁰, the first step size; it never grows, and all groups shrink together.
-        theta: θ, the factor by which the step size shrinks.
+        lr: ζ⁰, the first learning rate; it never grows, and all groups shrink together.
+        theta: θ, the factor by which the learning rate shrinks.
         tau: τ, below which a direction or a gain counts as small.
         gamma: γ, the share of the predicted decrease that counts as sufficient.
         delta: δ; a line search tries alpha/δ after alpha.
@@ -42,7 +41,6 @@ class CMALight(EpochOptimizer):
             once more where it matters and converges where "light" can stall.
         weight_decay: Adds (weight_decay/2) ‖w‖² to the objective.
         max_extrapolations: How often one line search may extend its step.
-        early_rejection: End an epoch that cannot succeed any more before its last batch ("light" only).
         foreach: As in torch.optim.SGD.
         fused: As in torch.optim.SGD.
         maximize: Refused; negate the loss instead.
@@ -61,7 +59,7 @@ class CMALight(EpochOptimizer):
         >>> optimizer = CMALight(model.parameters(), lr=0.5)
         >>> objective = Objective(model, loss_fn, loader)
         >>> with optimizer.epoch(objective) as epoch:
-        ...     for inputs, target in epoch.batches(loader):
+        ...     for inputs, target in loader:
         ...         optimizer.zero_grad()
         ...         loss = loss_fn(model(inputs), target)
         ...         loss.backward()
@@ -70,16 +68,6 @@ class CMALight(EpochOptimizer):
         >>> print(epoch.report.outcome.name, epoch.report.outcome.line)
         ACCEPTED 7
     """
-
-    _shared: ClassVar[tuple[str, ...]] = (
-        "theta",
-        "tau",
-        "gamma",
-        "delta",
-        "max_extrapolations",
-        "certified",
-        "early_rejection",
-    )
 
     def __init__(
         self,
@@ -93,39 +81,25 @@ class CMALight(EpochOptimizer):
         line_search: Literal["light", "certified"] = "light",
         weight_decay: float = 0.0,
         max_extrapolations: int = 100,
-        early_rejection: bool = True,
         foreach: bool | None = None,
         fused: bool | None = None,
         maximize: bool = False,
     ) -> None:
-        defaults = {
-            "lr": lr,
-            "weight_decay": weight_decay,
-            "foreach": foreach,
-            "fused": fused,
-            **checked_constants(theta, tau, gamma, delta, max_extrapolations),  # line 1
-            "certified": _is_certified(line_search),
-            "early_rejection": bool(early_rejection),
-        }
-        super().__init__(params, defaults, maximize=maximize)
+        check_choice("line_search", line_search, ("light", "certified"))
+        settings = {**checked_settings(theta, tau, gamma, delta, max_extrapolations), "line_search": line_search}
+        defaults = {"lr": lr, "weight_decay": weight_decay, "foreach": foreach, "fused": fused}
+        super().__init__(params, defaults, settings, maximize=maximize)
 
     @property
     def line_search(self) -> str:
-        """The search, "light" or "certified"."""
-        return "certified" if self.param_groups[0]["certified"] else "light"
+        """The search, "light" or "certified"; a stalled run may be given the other one."""
+        return str(self.settings["line_search"])
 
     @line_search.setter
     def line_search(self, value: Literal["light", "certified"]) -> None:
-        """A stalled run may go on with the other search; a loaded state brings the search it was saved with."""
-        self.param_groups[0]["certified"] = _is_certified(value)
+        check_choice("line_search", value, ("light", "certified"))
+        self.settings["line_search"] = value
 
     def rule(self) -> PaperRule:
         """Lines 6 to 22 of the listing."""
-        settings = self.param_groups[0]
-        certified, early = bool(settings["certified"]), bool(settings["early_rejection"])
-        return PaperRule(**of_the_listing(settings), certified=certified, early_rejection=early)
-
-
-def _is_certified(line_search: str) -> bool:
-    check_choice("line_search", line_search, ("light", "certified"))
-    return line_search == "certified"
+        return PaperRule(**of_the_listing(self.settings), certified=self.line_search == "certified")

@@ -1,73 +1,62 @@
-"""Controlled: the epoch bracket and its control around any torch optimizer."""
+"""Any torch optimizer under a watchdog: windows of steps that are kept, or rolled back at a lower learning rate."""
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from torch.optim.optimizer import Optimizer, _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+from torch import Tensor
+from torch._compile import _disable_dynamo
+from torch.optim.optimizer import Optimizer
 
-from cmalight.errors import check_choice, check_fraction, check_least, check_positive, check_whole
-from cmalight.optim.control.arguments import check_lr, checked_constants, of_the_listing, refuse_maximize
-from cmalight.optim.control.budget import Budget, Constant
-from cmalight.optim.control.state import ControlState, names
-from cmalight.optim.host import EpochOptimizer, plain_window
-from cmalight.optim.inner.inner_state import InnerState
-from cmalight.optim.inner.steps import Steps
-from cmalight.rules import tolerant
-from cmalight.rules.paper import PaperRule
-from cmalight.rules.rule import Rule
+from cmalight.errors import check_whole
+from cmalight.optim.host import (
+    WindowOptimizer,
+    is_zero,
+    modules_of,
+    refuse_maximize,
+    refuse_unequal,
+)
+from cmalight.optim.reports import WindowReport
+from cmalight.optim.window import Window
+from cmalight.rules.outcome import Outcome
+from cmalight.rules.watchdog import Memory, Watchdog
 
-_RULES = ("tolerant", "light", "certified")
-_OF_THE_PAPER = ("tau", "gamma", "delta", "max_extrapolations", "early_rejection")
-# What the control keeps in the first group, beside its state; all else there is the base's.
-_SETTINGS = ("rule", *names(tolerant.Settings), *_OF_THE_PAPER)
-# Optimizers whose weight decay is decoupled, but for those that say so in their groups.
-_DECOUPLED = ("AdamW", "Adafactor", "Muon", "RAdamScheduleFree")
-_DEFAULTS = tolerant.Settings()
+# After so many windows undone in a row the user is told what the likely causes are.
+_SUSPICIOUS = 5
 
 
-class Controlled(EpochOptimizer):
-    r"""Any torch optimizer under a watchdog: it raises and lowers the step size, and undoes what went wrong.
+class Controlled(WindowOptimizer):
+    """Watches any torch optimizer that needs no closure, in a plain training loop.
 
-    ::
-
-        repeat, for epochs, or parts of long ones:
-            take steps of the base
-            their end is too high, by a sample of the data     undo them, with the base's state;  lr ← θ lr
-            else, if lr is below what is usual, or the loss has fallen far enough       lr ← g lr
-        and over the last part of the budget, where there is one, lr goes to zero, step by step
-
-    The whole listing is in docs/understand/controlled.md, what each of its parts is worth in docs/studies/control.md.
+    The optimizer remembers where a window of steps began and evaluates a small sample of the objective where it ends.
+    A window that ends too high is undone: weights, buffers and the base's state go back bit for bit, and `scale` is
+    halved. Your learning rate is yours: `param_groups[i]["lr"]` is what you or your scheduler set, before and after
+    every step. During the step it is multiplied by `scale` and, where `total_steps` or `progress` is given, by a
+    schedule of warm-up, constant and linear decay. With a scheduler of your own leave both out.
 
     Args:
-        base: The optimizer whose steps are taken; its `lr` is set by the control, and its groups are these groups.
-        lr: The first step size; None takes the base's own.
-        max_epochs: How long the run is: so many epochs. None where it is not known, or limited by something else, and
-            under the paper's rules, which know no budget.
-        max_batches: How long the run is: so many steps.
-        rule: "tolerant", the listing above; "light" or "certified", the paper's rule with that line search.
-        usual: The step size that is usual for the base, which the control rises to and does not begin above; None is
-            seven times the default of its class for Adam and its kin (the default itself for Prodigy and others
-            that find theirs), and unknown for others; infinity is unknown.
-        growth: By which the step size grows where the loss pays for it; 1 never raises it.
-        tolerance: What ends higher above the lowest loss than this share of an early one is undone.
-        theta: By which the step size shrinks; None is 0.5, or 0.75 under the paper's rule.
-        decay: The share of the budget over which the step size goes to zero at the end.
-        window: A longer epoch is judged after each so many batches.
-        tau: τ of the paper's rule, as in CMALight.
-        gamma: γ of the paper's rule.
-        delta: δ of its line search.
-        max_extrapolations: How often that may extend its step.
-        early_rejection: Whether the paper's rule may end an epoch that cannot succeed any more before its last batch.
+        base: Any torch optimizer whose `step()` needs no closure.
+        objective: An `Objective`, or any callable that gives the loss at the current weights.
+        total_steps: How many steps the run will have.
+        progress: Where only a clock knows how much is done: a callable that gives the share of the run, 0 to 1.
+        rule: The watchdog and its constants.
+
+    Attributes:
+        base: The optimizer that is watched.
+        objective: What is evaluated.
+        report: What the last window came to; None before the first one ends.
+        on_report: Called with every report, for logging.
+        last_lr: The learning rate that the last step used in the first parameter group.
+        steps: Steps so far, undone ones included.
 
     Raises:
-        TypeError: If `base` is no torch optimizer.
-        ValueError: If it is one that cannot be watched, or a setting is out of its range.
+        ValueError: If the base cannot be watched, or an argument is out of its range.
 
     Example:
         >>> import torch
@@ -77,18 +66,16 @@ class Controlled(EpochOptimizer):
         >>> x = torch.rand(1000, 8)
         >>> loader = TensorBatches(x, x.sum(1, keepdim=True).sin(), batch_size=50)
         >>> model, loss_fn = nn.Sequential(nn.Linear(8, 20), nn.Tanh(), nn.Linear(20, 1)), nn.MSELoss()
-        >>> optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=7e-3, eps=1e-15), max_epochs=3)
-        >>> objective = Objective(model, loss_fn, loader)
-        >>> for _ in range(3):
-        ...     with optimizer.epoch(objective) as epoch:
-        ...         for inputs, target in epoch.batches(loader):
-        ...             optimizer.zero_grad()
-        ...             loss = loss_fn(model(inputs), target)
-        ...             loss.backward()
-        ...             epoch.observe(loss, len(target))
-        ...             optimizer.step()
-        >>> print(epoch.report.outcome.name, optimizer.evaluations)
-        KEPT 0
+        >>> base = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        >>> optimizer = Controlled(base, Objective(model, loss_fn, loader), total_steps=5 * len(loader))
+        >>> for _ in range(5):
+        ...     for inputs, target in loader:
+        ...         loss = loss_fn(model(inputs), target)
+        ...         loss.backward()
+        ...         optimizer.step()
+        ...         optimizer.zero_grad()
+        >>> print(optimizer.report.outcome.name, optimizer.scale)
+        KEPT 1.0
     """
 
     base: Optimizer
@@ -96,273 +83,343 @@ class Controlled(EpochOptimizer):
     def __init__(
         self,
         base: Optimizer,
+        objective: Any,
         *,
-        lr: float | None = None,
-        max_epochs: float | None = None,
-        max_batches: float | None = None,
-        rule: Literal["tolerant", "light", "certified"] = "tolerant",
-        usual: float | None = None,
-        growth: float = _DEFAULTS.growth,
-        tolerance: float = _DEFAULTS.tolerance,
-        theta: float | None = None,
-        decay: float = _DEFAULTS.decay,
-        window: int = _DEFAULTS.window,
-        tau: float = 1e-2,
-        gamma: float = 1e-2,
-        delta: float = 0.9,
-        max_extrapolations: int = 100,
-        early_rejection: bool = True,
+        total_steps: int | None = None,
+        progress: Callable[[], float] | None = None,
+        rule: Watchdog | None = None,
     ) -> None:
         _check_base(base)
-        check_choice("rule", rule, _RULES)
-        check_least("growth", growth, 1)
-        check_fraction("tolerance", tolerance)
-        check_fraction("decay", decay)
-        check_whole("window", window, least=1)
-        if usual is not None and usual != math.inf:
-            check_positive("usual", usual)
-        for name, limit in {"max_epochs": max_epochs, "max_batches": max_batches}.items():
-            if limit is not None:
-                check_positive(name, limit)
-        if rule != "tolerant" and (max_epochs is not None or max_batches is not None):
-            # By keyword only: `fit` and Lightning tell every optimizer how long the run is.
-            raise ValueError(f"max_epochs and max_batches are for rule='tolerant': rule={rule!r} knows no budget")
-        if lr is not None:
-            check_lr(lr)
-        theta = (_DEFAULTS.theta if rule == "tolerant" else 0.75) if theta is None else theta
-        settings = {
-            "rule": rule,
-            "usual": _usual_lr(base) if usual is None else float(usual),
-            "growth": float(growth),
-            "tolerance": float(tolerance),
-            "decay": float(decay),
-            "window": int(window),
-            **checked_constants(theta, tau, gamma, delta, max_extrapolations),
-            "early_rejection": bool(early_rejection),
-        }
-        own = {**settings, **asdict(ControlState()), **asdict(tolerant.Remembered())}
-        if not isinstance(base, EpochOptimizer) and (clash := sorted(own.keys() & base.defaults.keys())):
-            raise ValueError(f"Controlled cannot watch a base that has settings of the same names: {', '.join(clash)}")
-        self.budget = Budget(max_epochs=max_epochs, max_batches=max_batches)
-        Optimizer.__init__(self, [{"params": group["params"]} for group in base.param_groups], settings)
-        self.defaults = {**base.defaults, **settings}  # the base's, too: schedulers of momentum look there
-        base.param_groups[0].update(own)  # also over what an earlier control may have left there
-        self._attach(base)
-        self.control.remember(self.rule().Memory())
-        if lr is not None:
-            self.control.step_sizes.scale_to(float(lr))
-
-    def _attach(self, base: Optimizer) -> None:
-        """The groups and the state are the base's own objects, so that whoever changes one changes both."""
+        _check_objective(objective)
+        if total_steps is not None:
+            check_whole("total_steps", total_steps, least=1)
+            if progress is not None:
+                raise ValueError("total_steps and progress both say how much of the run is done: give one of them")
+        if progress is not None and not callable(progress):
+            raise ValueError(f"Invalid progress value: {progress!r}; expected a callable that gives a share, 0 to 1")
         self.base = base
-        self.param_groups = base.param_groups
-        self.state = base.state
-        for name in _SETTINGS:
-            self.param_groups[0].setdefault(name, self.defaults[name])
-        self._begin_control()
-        if isinstance(base, EpochOptimizer):
-            base.steps_outside = -math.inf  # its steps are in our epochs
+        # torch's own constructor would build parameter groups of its own; these are the base's.
+        Optimizer.__setstate__(self, {"defaults": base.defaults})
+        self._control_begins(objective, total_steps, progress, Watchdog() if rule is None else rule)
 
-    def __getstate__(self) -> dict[str, Any]:
-        kept = {"defaults": self.defaults, "base": self.base, "budget": self.budget.lasting()}
-        return {**kept, "window": plain_window(self)}
+    def _control_begins(self, objective: Any, total_steps: Any, progress: Any, rule: Watchdog) -> None:
+        self.objective = objective
+        self.rule = rule
+        self.total_steps: int | None = total_steps
+        self.progress: Callable[[], float] | None = progress
+        self.report: WindowReport | None = None
+        self.on_report: Callable[[WindowReport], object] | None = None
+        self.last_lr = math.nan
+        self.steps = 0
+        self.window = None
+        self._memory: Memory | None = None
+        self._share: float | None = None  # of several ranks, agreed where a window begins
+        self._said: set[str] = set()
+        self.watch(*modules_of(objective))
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """From a copy or a pickle, which bring a base, or from load_state_dict, which brings the base's state."""
-        base = state.get("base")
-        if base is None:
-            base = self.base
-            base.__setstate__(state)
-        self.budget = state.get("budget") or self.__dict__.get("budget") or Budget()
-        defaults = state.get("defaults", self.__dict__.get("defaults", {}))
-        Optimizer.__setstate__(self, {"defaults": defaults, "state": base.state, "param_groups": base.param_groups})
-        self._attach(base)
-        self.held_window = state.get("window")
+    # The groups and the state are the base's, so that there is one home for each.
 
-    def report_share(self, share: float | Callable[[], float] | None) -> None:
-        """Tell what share of the run is done, where neither epochs nor batches say it, as with a time limit.
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """The base's parameter groups."""
+        return self.base.param_groups
 
-        Args:
-            share: From 0 to 1: as it is now, or a callable that is asked before every step, on several ranks before
-                every window; None takes it back.
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        self.base.param_groups = groups
 
-        Raises:
-            ValueError: If the share is not between 0 and 1.
-        """
-        if share is None or callable(share):
-            self.budget.reported = share
-            return
-        if not 0.0 <= float(share) <= 1.0:
-            raise ValueError(f"Invalid share value: {share!r}; expected what is done of the run, from 0 to 1")
-        self.budget.reported = Constant(float(share))
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        """The base's state."""
+        return self.base.state
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters to the base; follow it by `restart(objective)` where it changes the objective.
+    @state.setter
+    def state(self, state: Any) -> None:
+        self.base.state = state
 
-        Args:
-            param_group: As in torch.
+    @property
+    def stepper(self) -> Optimizer:
+        """The base."""
+        return self.base
 
-        Raises:
-            RuntimeError: If it is called inside an epoch.
-            ValueError: If it brings a setting of the control, or maximizes.
-        """
-        if "base" not in self.__dict__:  # while torch's constructor runs
-            Optimizer.add_param_group(self, param_group)
-            return
-        if self.epoch_under_way is not None:
-            raise RuntimeError("add_param_group() was called inside an epoch: leave its `with` block first")
-        if param_group.get("maximize"):
-            refuse_maximize()
-        if not isinstance(self.base, EpochOptimizer) and (own := [name for name in _SETTINGS if name in param_group]):
-            raise ValueError(f"{own[0]} belongs to the optimizer, not to a parameter group: pass it to Controlled")
-        self.base.add_param_group(param_group)
-        self.held_window = None
+    def __getattr__(self, name: str) -> Any:
+        """What this class does not have, the base may: `train` and `eval` of schedule-free optimizers, for example."""
+        if name.startswith("__") or "base" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.base, name)
 
-    def train(self, mode: bool = True) -> None:
-        """For steps outside an epoch of a base that trains at one point and is judged at another (schedule-free ones).
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        return bool(getattr(self.base, "_step_supports_amp_scaling", False))
 
-        An epoch switches by itself, and leaves the base where it is judged.
+    @property
+    def scale(self) -> float:
+        """The control's factor of the learning rate, in (0, 1]."""
+        return 1.0 if self._memory is None else self._memory.scale
 
-        Args:
-            mode: Whether to go where it trains; False goes where it is judged.
-        """
-        if (switch := getattr(self.base, "train" if mode else "eval", None)) is not None:
-            switch()
-            for p in [p for p, own in self.state.items() if not own]:
-                del self.state[p]  # made by looking for it; distributed checkpoints would take it for built state
-
-    def eval(self) -> None:
-        """To where the base is judged."""
-        self.train(False)
-
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step of the base on the gradients as they are.
+    @_disable_dynamo
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """One step of the base; the window is judged after its last step.
 
         Args:
             closure: Computes the loss and its gradients, and returns the loss; it is called once.
 
         Returns:
             The closure's loss, or None.
-
-        Raises:
-            RuntimeError: If nothing was observed for this step, inside an epoch.
         """
-        return _step_with_hooks(self, closure) if _has_hooks(self) else super().step(closure)
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.base.param_groups:
+            if not is_zero(group["lr"]):
+                break
+        else:  # moves nothing; torch.distributed.checkpoint builds an optimizer's state this way
+            self._base_step(1.0)
+            return loss
+        window = self.window
+        if window is None or not window.steps:
+            window = self._begun()
+        if (found_inf := self.__dict__.get("found_inf")) is not None:
+            window.skips(found_inf)
+        self._base_step(self._factor(self.steps))
+        window.steps += 1
+        self.steps += 1
+        if window.steps >= self._memory.window:  # type: ignore[union-attr]
+            self.judge()
+        return loss
 
-    # Torch would wrap it into hooks and a record for its profiler, which the base's own step has, too.
-    step.hooked = True  # type: ignore[attr-defined]
+    def advance(self, count: int, run: Callable[[list[float]], Tensor]) -> Tensor:
+        """Take several steps by an engine; windows open, close and are judged on the way.
+
+        Args:
+            count: How many steps.
+            run: `run(factors)` takes len(factors) steps of the base, step i with every group's lr times factors[i],
+                and returns the losses of their batches.
+
+        Returns:
+            The losses of all batches.
+        """
+        losses = []
+        while count:
+            window = self._begun()
+            length = self._memory_now.window
+            ahead = min(count, length - window.steps)
+            factors = [self._factor(self.steps + i) for i in range(ahead)]
+            losses.append(run(factors))
+            self.last_lr = self.param_groups[0]["lr"] * factors[-1]
+            count -= ahead
+            window.steps += ahead
+            self.steps += ahead
+            if window.steps >= length:
+                self.judge()
+        return torch.cat(losses)
+
+    @torch.no_grad()
+    def judge(self) -> WindowReport | None:
+        """Close the window now: before measuring, before saving the final model, or when leaving early.
+
+        Returns:
+            What the window came to; the last report where no step was taken since.
+        """
+        window = self.window
+        if window is None or not window.steps:
+            return self.report
+        ranks = self.ranks(self.objective)
+        refuse_unequal(ranks, window.steps)
+        steps, memory = window.taken(), self._memory_now
+        is_finite = all(row[0] for row in ranks.gather(float(self.run_state.is_finite(window.snapshot))))
+        f_end = self._look() if is_finite else math.inf
+        verdict, self._memory = self.rule.decide(memory, f_end, steps)
+        outcome = Outcome.KEPT if verdict.keeps else (Outcome.UNDONE if math.isfinite(f_end) else Outcome.DIVERGED)
+        if not verdict.keeps:
+            self.roll_back()
+        self.report = WindowReport(steps, outcome, memory.ends[-1], f_end, verdict.bound, self._memory.scale)
+        self.open_window()
+        self._share = None
+        self._say_what_is_odd()
+        if self.on_report is not None:
+            self.on_report(self.report)
+        return self.report
+
+    def restart(self, objective: Any = None) -> None:
+        """Anchor anew at the current weights: the steps since the last window end stand, the scale is 1 again.
+
+        The count of steps goes on, so that `total_steps` keeps its meaning.
+
+        Args:
+            objective: A new one; by default the old one.
+        """
+        if objective is not None:
+            _check_objective(objective)
+            self.objective = objective
+            self.watch(*modules_of(objective))
+        self._memory = None
+        self.window = None
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters to the base, between steps; an open window takes them as they are now.
+
+        Args:
+            param_group: As in torch.
+        """
+        refuse_maximize([param_group])
+        self.base.add_param_group(param_group)
+        if (window := self.window) is not None:
+            added = self.run_state.snapshot()
+            known = len(window.snapshot.weights)
+            window.snapshot.weights += added.weights[known:]
+            window.snapshot.groups += added.groups[len(window.snapshot.groups) :]
 
     @property
-    def _step_supports_amp_scaling(self) -> bool:
-        return bool(getattr(self.base, "_step_supports_amp_scaling", False))
+    def _memory_now(self) -> Memory:
+        if self._memory is None:
+            self._memory = self.rule.init(self._look())
+        return self._memory
 
-    def rule(self) -> Rule:
-        """The tolerant one, or the paper's."""
-        home = self.param_groups[0]
-        if home["rule"] == "tolerant":
-            return tolerant.TolerantRule(tolerant.Settings(**{name: home[name] for name in names(tolerant.Settings)}))
-        certified = home["rule"] == "certified"
-        return PaperRule(**of_the_listing(home), certified=certified, early_rejection=home["early_rejection"])
+    def _begun(self) -> Window:
+        """The window for the next step, its first loss evaluated."""
+        if self._memory is None:
+            _ = self._memory_now
+        return self.window_for_step()
 
-    def make_steps(self) -> Steps:
-        """Those of the base."""
-        return _StepsOfBase(self)
-
-    def require_no_epoch(self) -> None:
-        """Also finds out whether somebody has loaded a state into the base itself."""
-        super().require_no_epoch()
-        if self.param_groups is not self.base.param_groups:
-            self._attach(self.base)
-
-    def __repr__(self) -> str:
-        return f"Controlled({self.base!r})"
-
-
-_step_with_hooks = Optimizer.profile_hook_step(EpochOptimizer.step)
-
-
-def _has_hooks(optimizer: Optimizer) -> bool:
-    own = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
-    return bool(own or _global_optimizer_pre_hooks or _global_optimizer_post_hooks)
-
-
-def _is_unobserved(base: Optimizer) -> bool:
-    """Whether what torch wraps around its step, hooks and a record for the profiler, would do nothing but take time.
-
-    A step that somebody else has wrapped, as schedulers do, is left alone.
-    """
-    return (
-        "step" not in vars(base)
-        and getattr(type(base).step, "__code__", None) is _step_with_hooks.__code__
-        and not _has_hooks(base)
-        and not torch._C._autograd._profiler_enabled()
-    )
-
-
-class _StepsOfBase:
-    """The base's own steps; a short batch is not scaled, because not every optimizer's step is linear in lr."""
-
-    def __init__(self, optimizer: Controlled) -> None:
-        self._optimizer = optimizer
-
-    def take(self, scale: float) -> None:  # noqa: ARG002
-        optimizer, base = self._optimizer, self._optimizer.base
-        if optimizer.param_groups[0].get("train_mode") is False and optimizer.control.step_sizes.are_zero():
-            # torch.distributed.checkpoint steps with lr=0 to have the state built; schedule-free bases refuse that.
-            optimizer.train()
-            base.step()
-            optimizer.eval()
-            return
-        if optimizer.epoch_under_way is None and not optimizer.control.step_sizes.are_zero():
-            optimizer.control.was_moved()  # some bases change the weights past their version counters
-        passed_on = [name for name in ("grad_scale", "found_inf") if hasattr(optimizer, name)]  # GradScaler, fused
+    def _base_step(self, factor: float) -> None:
+        """One step of the base with every lr times `factor`; afterwards the groups have the user's own again."""
+        base, groups = self.base, self.base.param_groups
+        passed_on = [name for name in ("grad_scale", "found_inf") if name in self.__dict__]  # by GradScaler
         for name in passed_on:
-            setattr(base, name, getattr(optimizer, name))
+            setattr(base, name, self.__dict__[name])
+        own = [group["lr"] for group in groups]
+        for group in groups:
+            group["lr"] = group["lr"] * factor  # a new value: the user's own tensor is left alone
         try:
-            if _is_unobserved(base):
-                type(base).step.__wrapped__(base)  # type: ignore[attr-defined]
-            else:
-                base.step()
+            base.step()
         finally:
+            self.last_lr = groups[0]["lr"]
+            for group, lr in zip(groups, own, strict=True):
+                group["lr"] = lr
             for name in passed_on:
                 delattr(base, name)
 
-    def weight_decay_of(self, group: dict[str, Any]) -> float:
-        """Decoupled weight decay is no term of the objective: it shrinks the weights beside the gradient step."""
-        by_name = any(name in type(self._optimizer.base).__name__ for name in _DECOUPLED)
-        decoupled = group.get("decoupled_weight_decay", group.get("decouple", by_name))
-        return 0.0 if decoupled else float(group.get("weight_decay", 0.0))
+    def _factor(self, steps: int) -> float:
+        """What the user's lr is multiplied with for the step after so many."""
+        scale = self._memory.scale  # type: ignore[union-attr]
+        if self.total_steps is not None:
+            if steps == self.total_steps:
+                self._say_once("past", f"total_steps={self.total_steps} are done: further steps use the last, tiny, "
+                               "learning rate. Give Controlled the real number of steps.")
+            share = (min(steps, self.total_steps - 1) + 0.5) / self.total_steps
+        elif self.progress is not None:
+            share = self._agreed_share()
+        else:
+            return scale
+        return scale * self.rule.factor(share, steps)
 
-    def remembered(self) -> InnerState | None:
-        of_control = names(ControlState, tolerant.Remembered, self._optimizer.rule().Memory)
-        return InnerState(self._optimizer.base, apart={"lr", *_SETTINGS, *of_control})
+    def _agreed_share(self) -> float:
+        """Clocks differ between ranks, so several ranks agree on the least share where a window begins."""
+        ranks = self.ranks(self.objective)
+        if self._share is not None and not ranks.alone:
+            return self._share
+        own = float(self.progress())  # type: ignore[misc]
+        if not 0.0 <= own:
+            raise ValueError(f"progress() gave {own!r}; expected the share of the run that is done, 0 to 1")
+        self._share = min(row[0] for row in ranks.gather(min(own, 1.0)))
+        return self._share
 
-    def to_training_point(self) -> None:
-        self._optimizer.train()
+    def _look(self) -> float:
+        """The sample's loss where the base is judged, +inf where it is not finite."""
+        with self._where_judged():
+            sample = getattr(self.objective, "sample", None)
+            value = float(self.objective() if sample is None else sample()())
+        return value if math.isfinite(value) else math.inf
 
-    def to_judged_point(self) -> None:
-        self._optimizer.eval()
+    @contextmanager
+    def _where_judged(self) -> Iterator[None]:
+        """Schedule-free optimizers train at one point and are judged at another."""
+        switches = self.param_groups[0].get("train_mode") is True
+        if switches:
+            self.base.eval()  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            if switches:
+                self.base.train()  # type: ignore[attr-defined]
 
+    def _say_what_is_odd(self) -> None:
+        scheduled = self.total_steps is not None or self.progress is not None
+        if not scheduled and "initial_lr" not in self.param_groups[0]:
+            self._say_once(
+                "schedule",
+                f"{type(self).__name__} has no schedule: the learning rate stays constant. Give total_steps, the number "
+                "of steps of the run, or use one of torch's learning rate schedulers.",
+            )
+        if self._memory_now.refused >= _SUSPICIOUS:
+            self._say_once(
+                "refused",
+                f"{type(self).__name__} has undone {_SUSPICIOUS} windows in a row. Likely causes: a learning rate far "
+                "too large; an objective that is not the loss the steps minimise; a loss that changes during training, "
+                "as in adversarial or reinforcement learning, which cannot be watched; bad data in every window.",
+            )
 
-def _usual_lr(base: Optimizer) -> float:
-    """Seven times the default of the class, for Adam and its kin, which step about lr in every coordinate.
+    def _say_once(self, what: str, text: str) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            warnings.warn(text, stacklevel=2)
 
-    A default of that height is a factor of a step size that the base finds by itself, as Prodigy does.
-    """
-    lr = inspect.signature(type(base)).parameters.get("lr")
-    if lr is None or not isinstance(lr.default, float) or "betas" not in base.param_groups[0]:
-        return math.inf
-    return lr.default if lr.default >= 0.1 else 7.0 * lr.default
+    def control_state(self) -> dict[str, Any]:
+        """The rule's memory and the count of steps, as plain numbers."""
+        memory = None if self._memory is None else {**asdict(self._memory), "ends": list(self._memory.ends)}
+        return {"memory": memory, "steps": self.steps, "total_steps": self.total_steps}
+
+    def load_control_state(self, saved: dict[str, Any] | None) -> None:
+        """Take what `control_state` gave; `total_steps` of the constructor wins over the saved one."""
+        self._memory, self.steps = None, 0
+        if saved is None:
+            return
+        self.steps = int(saved["steps"])
+        if self.total_steps is None and self.progress is None:
+            self.total_steps = saved["total_steps"]
+        if (memory := saved["memory"]) is not None:
+            self._memory = Memory(**{**memory, "ends": tuple(memory["ends"])})
+
+    def load_stepper(self, state_dict: dict[str, Any]) -> None:
+        """Load the base, between the hooks that were registered here."""
+        refuse_maximize(state_dict["param_groups"])
+        for hook in self._optimizer_load_state_dict_pre_hooks.values():
+            state_dict = hook(self, state_dict) or state_dict
+        self.base.load_state_dict(state_dict)
+        for post_hook in self._optimizer_load_state_dict_post_hooks.values():
+            post_hook(self)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As in torch; training resumes bit for bit, also inside a window.
+
+        Args:
+            state_dict: What `state_dict` gave, or that of the base alone: then the control starts anew.
+        """
+        super().load_state_dict(state_dict)
+        self.unpack_window()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if not name.startswith("_optimizer_")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Optimizer.__setstate__(self, state)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.base!r})"
 
 
 def _check_base(base: object) -> None:
     if not isinstance(base, Optimizer):
-        raise TypeError(f"Controlled needs a torch optimizer, for example torch.optim.Adam(...), but got {base!r}")
-    if isinstance(base, Controlled):
-        raise ValueError("Controlled was given a Controlled optimizer: pass the one inside it")
+        raise TypeError(f"Controlled needs a torch optimizer, for example torch.optim.AdamW(...), but got {base!r}")
+    if isinstance(base, WindowOptimizer):
+        raise ValueError(f"Controlled cannot watch {type(base).__name__}, which judges its own steps: pass a plain one")
     if isinstance(base, torch.optim.LBFGS):
         raise ValueError("Controlled cannot watch L-BFGS: its steps need a closure and are no mini-batch steps")
-    for group in base.param_groups:
-        check_lr(group["lr"], zero_allowed=True)
-        if group.get("maximize"):
-            refuse_maximize()
+    refuse_maximize(base.param_groups)
+
+
+def _check_objective(objective: object) -> None:
+    if not callable(objective):
+        raise TypeError(f"Controlled needs an Objective, or a callable that gives the loss, but got {objective!r}")

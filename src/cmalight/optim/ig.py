@@ -1,27 +1,25 @@
-"""IG: the plain incremental gradient method, the baseline without a control."""
+"""IG: the incremental gradient method, whose learning rate decays and whose epochs always stand."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from torch import nn
 from torch.optim.optimizer import ParamsT
 
-from cmalight.errors import check_fraction
-from cmalight.optim.bracket.epoch import Epoch
-from cmalight.optim.host import EpochOptimizer, require_objective
+from cmalight.errors import check_fraction, check_positive
+from cmalight.optim.epoch import Epoch
+from cmalight.optim.epoch_optimizer import EpochOptimizer
 from cmalight.rules.baselines import DecayRule
 
 
 class IG(EpochOptimizer):
-    """Mini-batch gradient epochs that all stand; the step size becomes (1 − decay) of itself after each.
-
-    `report.phi` is the least of f(w⁰) and the epochs' losses, or NaN where no objective was given.
+    """Plain gradient epochs without a test.
 
     Args:
         params: Parameters or parameter groups; groups may differ in `lr` and `weight_decay`.
-        lr: The first step size.
-        decay: ε, by which the step size decays.
+        lr: ζ⁰, the first learning rate.
+        decay: ε of ζ^{k+1} = (1 − ε) ζ^k.
+        relative: Decay as in the authors' public code, ζ^{k+1} = (1 − ε ζ^k) ζ^k.
         weight_decay: Adds (weight_decay/2) ‖w‖² to the objective.
         foreach: As in torch.optim.SGD.
         fused: As in torch.optim.SGD.
@@ -31,8 +29,6 @@ class IG(EpochOptimizer):
         ValueError: If a setting is out of its range.
     """
 
-    _shared: ClassVar[tuple[str, ...]] = ("decay",)
-    owns_lr: ClassVar[bool] = False
     needs_objective: ClassVar[bool] = False
 
     def __init__(
@@ -41,21 +37,29 @@ class IG(EpochOptimizer):
         lr: float = 0.5,
         *,
         decay: float = 0.5,
+        relative: bool = False,
         weight_decay: float = 0.0,
         foreach: bool | None = None,
         fused: bool | None = None,
         maximize: bool = False,
     ) -> None:
-        check_fraction("decay", decay)
-        defaults = {"lr": lr, "weight_decay": weight_decay, "foreach": foreach, "fused": fused, "decay": decay}
-        super().__init__(params, defaults, maximize=maximize)
+        check_positive("lr", float(lr))
+        check_fraction("decay * lr" if relative else "decay", decay * float(lr) if relative else decay)
+        settings = {"decay": decay, "relative": relative}
+        defaults = {"lr": lr, "weight_decay": weight_decay, "foreach": foreach, "fused": fused}
+        super().__init__(params, defaults, settings, maximize=maximize)
 
-    def epoch(self, objective: Any = None, *, model: nn.Module | None = None, process_group: Any = None) -> Epoch:
-        """The bracket for one epoch; an objective is optional and evaluated at the first weights only."""
-        if objective is not None:
-            require_objective(self, objective)
-        return Epoch(self, objective, model, process_group)
+    def epoch(self, objective: Any = None) -> Epoch:
+        """As in CMALight; without an objective φ is NaN.
+
+        Args:
+            objective: Optional: nothing is judged.
+
+        Returns:
+            What to enter, once.
+        """
+        return super().epoch(objective)
 
     def rule(self) -> DecayRule:
-        """Every epoch stands."""
-        return DecayRule(self.param_groups[0]["decay"])
+        """The decay of the learning rate."""
+        return DecayRule(self.settings["decay"], self.settings["relative"])

@@ -1,1 +1,1 @@
-"""Every decision on plain floats: outcomes, the paper's rules, line searches, the tolerant rule, the baselines."""
+"""Every decision on plain floats: the paper's rules and their line searches, the baselines, the watchdog."""

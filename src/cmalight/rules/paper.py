@@ -1,18 +1,17 @@
 """CMALight's own rule, lines 6 to 22 of docs/understand/algorithm.md, with the light or the certified search.
 
-The line numbers in the comments are those of the listing; the symbols are explained in rule.py.
+The line numbers in the comments are those of the listing; the symbols are explained in epochs.py.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypedDict
 
 from cmalight.rules import linesearch
+from cmalight.rules.epochs import Decision, Evaluations, InnerCycle, Known, first_known
 from cmalight.rules.outcome import Outcome
-from cmalight.rules.rule import Decision, Evaluations, InnerCycle, Known, NoMemory, Rule
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Search(Protocol):
 
 
 @dataclass(frozen=True)
-class PaperRule(Rule):
+class PaperRule:
     """Lines 6 to 22.
 
     Attributes:
@@ -57,16 +56,18 @@ class PaperRule(Rule):
         delta: δ of the line search.
         max_extrapolations: How often one search may extend its step.
         certified: Which of the two searches; the certified one also confirms what it keeps for f̃ alone (line 21).
-        early_rejection: Whether epochs may end early; only under the light search.
     """
 
     constants: Constants
     delta: float
     max_extrapolations: int
     certified: bool
-    early_rejection: bool = True
 
-    def decide(self, inner: InnerCycle, known: Known, memory: NoMemory, ask: Evaluations) -> tuple[Decision, NoMemory]:
+    def init(self, f_0: float) -> Known:
+        """Line 3."""
+        return first_known(f_0)
+
+    def decide(self, known: Known, inner: InnerCycle, ask: Evaluations) -> Decision:
         """Lines 6 to 22."""
 
         def search() -> linesearch.SearchResult:
@@ -79,47 +80,7 @@ class PaperRule(Rule):
             return linesearch.edfl_light(ask.f_at, f_start=f_start, f_tilde=inner.f_tilde, **arguments)
 
         decision = cmalight(inner, known, self.constants, certified=self.certified, search=search)
-        return confirmed(decision, inner, known, self.constants, ask, certified=self.certified), memory
-
-    @property
-    def uses_a_sample(self) -> bool:  # type: ignore[override]
-        """To confirm what it keeps."""
-        return self.certified
-
-    @property
-    def may_cycle(self) -> bool:
-        """Line 17 asks for no less than f(w⁰), so the light search may go round in a circle."""
-        return not self.certified
-
-    @property
-    def advice(self) -> str:
-        """The certified search goes on where the light one cannot."""
-        if self.certified:
-            return super().advice
-        return (
-            "Where the batches disagree, the light line search cannot go on: "
-            "try line_search='certified' (here: optimizer.line_search = 'certified'), "
-            "or optimizer.restart(objective, lr=...) with another lr."
-        )
-
-    @property
-    def rejects_early(self) -> bool:
-        """A certified search may still succeed where f̃ is high."""
-        return self.early_rejection and not self.certified
-
-    def doubtful_above(self, known: Known) -> float:
-        """Lines 6, 10 and 15 keep nothing above f(w⁰)."""
-        return known.f_0
-
-    def is_lost(self, lower_bound: float, known: Known, f_start: Callable[[], float]) -> bool:
-        """Above f(w⁰) and f(w^k), line 3 of the search gives α̃ = 0, and line 15 goes back."""
-        return lower_bound > known.f_0 and lower_bound > f_start()
-
-    def decide_early(self, inner: InnerCycle, known: Known) -> Decision:
-        """As at the end of the epoch; one whose losses are not finite has diverged."""
-        if known.f_current is None or not math.isfinite(inner.f_tilde):
-            return diverged(known, self.constants)
-        return rejected_early(known.f_current, known, self.constants)
+        return confirmed(decision, inner, known, self.constants, ask, certified=self.certified)
 
 
 def search_arguments(inner: InnerCycle, constants: Constants, delta: float, max_extrapolations: int) -> SearchArguments:
@@ -246,13 +207,3 @@ _KEPT_BY_ESTIMATE = (Outcome.ACCEPTED, Outcome.SMALL_DIRECTION_KEPT, Outcome.SEA
 def diverged(known: Known, constants: Constants) -> Decision:
     """An epoch that is not finite: back to w^k with a smaller step, φ as it was."""
     return Decision(Outcome.DIVERGED, 0.0, constants.theta, known.phi, known.f_current)
-
-
-def rejected_early(f_current: float, known: Known, constants: Constants) -> Decision:
-    """Line 15 with α̃ = 0 and f̃ > f(w⁰), known before the epoch is over; then line 18 gives min{f(w^k), φ^k}."""
-    return Decision(Outcome.REJECTED_EARLY, 0.0, constants.theta, min(f_current, known.phi), f_current)
-
-
-def has_stalled(*, zeta: float, zeta_0: float, rounding: float, epochs_still: int, patience: int) -> bool:
-    """Whether ζ has shrunk below rounding, or the weights have not moved for `patience` epochs."""
-    return zeta < rounding * min(zeta_0, 1.0) or epochs_still >= patience

@@ -1,11 +1,12 @@
 """fit(): training in one call."""
 
-from cmalight.training.checkpoints.checkpoint import CheckpointError
-from cmalight.training.data.weights import ClassWeighted, SampleWeighted, with_weights
+from cmalight.training.callbacks import Callback, TensorBoard
+from cmalight.training.checkpoint import CheckpointError
 from cmalight.training.fitting import FitResult, fit
-from cmalight.training.records.callbacks import Callback, TensorBoard
-from cmalight.training.records.history import EpochRecord, History
-from cmalight.training.records.stopping import Status
+from cmalight.training.history import EpochRecord, History
+from cmalight.training.solvers import Solver, known_solvers, make_solver
+from cmalight.training.stopping import Status
+from cmalight.training.weights import ClassWeighted, SampleWeighted, with_weights
 
 __all__ = [
     "Callback",
@@ -15,8 +16,11 @@ __all__ = [
     "FitResult",
     "History",
     "SampleWeighted",
+    "Solver",
     "Status",
     "TensorBoard",
     "fit",
+    "known_solvers",
+    "make_solver",
     "with_weights",
 ]

@@ -1,1 +1,0 @@
-"""The bracket around an epoch: its windows, and what judges them."""

@@ -1,0 +1,208 @@
+"""What `fit` takes as data, made into batches that it can iterate again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset, default_collate
+
+from cmalight.evaluation.batches import Order, TensorBatches
+from cmalight.evaluation.counting import batch_size as length_of_batch
+from cmalight.evaluation.counting import sample_count
+from cmalight.evaluation.randomness import random_state_kept
+from cmalight.evaluation.state import modules_kept
+
+
+def training_batches(
+    data: Any, model: nn.Module, loss_fn: Any, *, batch_size: int, order: Order, seed: int, needs_end: bool
+) -> Iterable[Any]:
+    """TensorBatches for a pair of tensors or arrays; a loader as it is.
+
+    Args:
+        data: What the caller of `fit` gave.
+        model: Whose dtype, device and output the tensors of a pair have to fit.
+        loss_fn: Labels of classes are left alone.
+        batch_size: Of a pair.
+        order: Of a pair.
+        seed: Of the order.
+        needs_end: Whether the run has no limit but the number of epochs.
+
+    Raises:
+        ValueError: The data cannot be used; the message says why.
+    """
+    if _is_pair(data):
+        inputs, targets = _tensors(data, model, loss_fn, "data")
+        return TensorBatches(inputs, targets, batch_size=batch_size, order=order, seed=seed)
+    _require_repeatable(data, "data")
+    if length_of(data) == 0:
+        raise ValueError("The data gave no batch: the loader is empty")
+    if length_of(data) is None and needs_end:
+        raise ValueError("A loader without a length may never end: set a time_limit")
+    return data  # type: ignore[no-any-return]
+
+
+def validation_batches(data: Any, model: nn.Module, loss_fn: Any) -> Iterable[Any]:
+    """The same for data that is only measured on."""
+    if _is_pair(data):
+        return TensorBatches(*_tensors(data, model, loss_fn, "validation"), order="fixed")
+    _require_repeatable(data, "validation")
+    if isinstance(data, TensorBatches):  # iterating it would move it on to its next epoch
+        return TensorBatches(*data.tensors, batch_size=data.batch_size, order="fixed")
+    return data  # type: ignore[no-any-return]
+
+
+class OwnedPairs:
+    """The batches of a loader as pairs on the model's device, in memory that the caller does not share.
+
+    A layer that works in place, such as `ReLU(inplace=True)`, may come first in a model: it must not write into the
+    caller's data. Batches of TensorBatches and collated ones are new memory already; all others are copied.
+
+    Args:
+        batches: Iterated once per pass.
+        device: Of the model.
+    """
+
+    def __init__(self, batches: Iterable[Any], device: torch.device) -> None:
+        self._batches = batches
+        self._device = device
+        is_collated = isinstance(batches, DataLoader) and batches.collate_fn is default_collate
+        self._copies = not (is_collated or isinstance(batches, TensorBatches))
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        for batch in self._batches:
+            if not (isinstance(batch, list | tuple) and len(batch) == 2):
+                size = f" of {len(batch)}" if isinstance(batch, list | tuple) else ""
+                raise ValueError(
+                    f"fit expects batches (input, target), but the loader gave a {type(batch).__name__}{size}; "
+                    "for other batches write a loop of your own, with Objective(..., forward=...)"
+                )
+            inputs, targets = batch
+            yield self._owned(inputs), self._owned(targets)
+
+    def _owned(self, part: Any) -> Any:
+        """A tensor, or tensors in tuples, lists and dicts."""
+        if isinstance(part, Tensor):
+            return part.to(self._device, non_blocking=True, copy=self._copies)
+        if isinstance(part, dict):
+            return {key: self._owned(value) for key, value in part.items()}
+        if isinstance(part, list | tuple):
+            return type(part)(self._owned(value) for value in part)
+        return part
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model's first parameter is."""
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
+
+
+def length_of(batches: Any) -> int | None:
+    """Batches of one pass; None where that is not known, or a guess, as for an IterableDataset."""
+    if isinstance(getattr(batches, "dataset", None), IterableDataset):
+        return None
+    try:
+        return len(batches)
+    except TypeError:  # a DataLoader over a stream has a __len__ that raises
+        return None
+
+
+def counts_rows(loss_fn: Any, batches: Any) -> bool:
+    """Whether the samples behind the mean loss of a batch are its rows; the loss may weight classes or ignore some."""
+    if not isinstance(loss_fn, nn.CrossEntropyLoss | nn.NLLLoss):
+        return True
+    if loss_fn.weight is not None or not isinstance(batches, TensorBatches):
+        return False
+    return not bool((batches.tensors[1] == loss_fn.ignore_index).any())
+
+
+def counter(loss_fn: Any, batches: Any) -> Callable[[Any, Any], float]:
+    """Gives the samples behind the mean loss of a batch; looks at every target only where that can matter."""
+    looks = not counts_rows(loss_fn, batches)
+
+    def count(inputs: Any, targets: Any) -> float:
+        found = sample_count(loss_fn, targets) if looks else length_of_batch(targets)
+        found = found or length_of_batch(inputs)
+        if not found:
+            raise ValueError("A batch has no tensor with a first dimension, so its size is not known")
+        return found
+
+    return count
+
+
+def _is_pair(data: Any) -> bool:
+    return isinstance(data, tuple) and len(data) == 2 and all(hasattr(part, "__len__") for part in data)
+
+
+def _require_repeatable(data: Any, name: str) -> None:
+    if isinstance(data, Iterator):
+        raise ValueError(f"{name} is an iterator, which ends after one pass; pass what it was made from")
+    if not hasattr(data, "__iter__"):
+        raise ValueError(
+            f"Invalid {name}: expected a pair of tensors or arrays, TensorBatches or a DataLoader, "
+            f"but got {type(data).__name__}"
+        )
+
+
+def _tensors(pair: tuple[Any, Any], model: nn.Module, loss_fn: Any, name: str) -> tuple[Tensor, Tensor]:
+    inputs, targets = (_as_tensor(part).to(device_of(model)) for part in pair)
+    if inputs.dim() == 0 or targets.dim() == 0 or len(inputs) != len(targets):
+        raise ValueError(
+            f"Invalid {name}: inputs {tuple(inputs.shape)} and targets {tuple(targets.shape)} do not match"
+        )
+    if len(inputs) == 0:
+        raise ValueError(f"Invalid {name}: there are no samples")
+    if inputs.is_floating_point():
+        dtypes = (p.dtype for p in model.parameters() if p.is_floating_point())
+        inputs = inputs.to(next(dtypes, torch.get_default_dtype()))
+    _require_finite(inputs, f"{name} inputs")
+    targets = _as_the_output(targets, _output(inputs, model, loss_fn), loss_fn)
+    _require_finite(targets, f"{name} targets")
+    return inputs, targets
+
+
+def _as_tensor(part: Any) -> Tensor:
+    if hasattr(part, "to_numpy"):  # a column or a table of pandas, which may not let its own memory be written to
+        import numpy
+
+        part = numpy.array(part)
+    return torch.as_tensor(part)
+
+
+def _output(inputs: Tensor, model: nn.Module, loss_fn: Any) -> Any:
+    """What the model gives for the first two samples; computing it leaves no trace."""
+    modules = [one for one in (model, loss_fn) if isinstance(one, nn.Module)]
+    with random_state_kept(model), modules_kept(*modules), torch.no_grad():
+        model.eval()
+        return model(inputs[:2].clone())
+
+
+def _as_the_output(targets: Tensor, output: Any, loss_fn: Any) -> Tensor:
+    """Targets in the shape and the precision of the model's output, where they can lose nothing by it.
+
+    (n,) against outputs (n, 1) would be broadcast to (n, n) by most losses. NumPy's numbers are double precision by
+    default, and most outputs are not. The output decides, not the parameters: a half precision body may end in a
+    float32 head.
+    """
+    if not isinstance(output, Tensor):
+        return targets
+    is_column = targets.dim() == 1 and output.dim() == 2 and output.shape[1] == 1
+    if is_column and not isinstance(loss_fn, nn.CrossEntropyLoss | nn.NLLLoss):
+        targets = targets.unsqueeze(1)
+        targets = targets if targets.is_floating_point() else targets.to(output.dtype)
+    if not (targets.is_floating_point() and output.is_floating_point()):
+        return targets
+    widens = torch.promote_types(targets.dtype, output.dtype) == output.dtype
+    return targets.to(output.dtype) if widens or targets.dtype == torch.float64 else targets
+
+
+def _require_finite(values: Tensor, what: str) -> None:
+    if not values.is_floating_point():
+        return
+    bad = ~torch.isfinite(values.reshape(len(values), -1)).all(1)
+    if bool(bad.any()):
+        first = int(bad.nonzero()[0])
+        raise ValueError(
+            f"The {what} are not finite in {int(bad.sum())} of {len(values)} samples, first in sample {first}"
+        )

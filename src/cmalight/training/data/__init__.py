@@ -1,1 +1,0 @@
-"""What a run trains on: its batches, its losses, its objective."""

@@ -1,1 +1,0 @@
-"""One epoch of a run, and the engine, threads and random numbers that it has."""

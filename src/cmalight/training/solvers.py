@@ -1,0 +1,210 @@
+"""Optimizers by name: this package's, torch's at torch's defaults, and others that are worth a comparison."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from cmalight.errors import check_share, needed, unknown_name
+from cmalight.optim import CMA, IG, SOAP, Auto, CMALight
+from cmalight.training.schedules import Schedule, cosine, wsd
+
+# Arguments that `fit` gives, not the user.
+_OF_FIT = ("params", "objective", "total_steps", "progress")
+
+
+@dataclass(frozen=True)
+class Solver:
+    """An optimizer by name with its options, ready to be made over parameters.
+
+    Attributes:
+        name: One of `known_solvers()`.
+        make: Called as `make(params)`, or where `watches` as `make(params, objective, total_steps=, progress=)`.
+        schedule: From the share of the run that is done to a factor of lr; None leaves lr alone.
+        watches: Whether the optimizer needs an objective.
+    """
+
+    name: str
+    make: Callable[..., Optimizer]
+    schedule: Schedule | None = None
+    watches: bool = False
+
+
+class MuonAndAdamW(Optimizer):
+    """Torch's Muon for matrices, AdamW for all else, as one optimizer.
+
+    Args:
+        params: Parameters of a model.
+        lr: Learning rate of both; Muon's steps are scaled to the size of AdamW's (Liu et al., 2025).
+        weight_decay: Decoupled weight decay of both.
+        momentum: Muon's momentum.
+        betas: AdamW's coefficients.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 1e-3,
+        *,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        betas: tuple[float, float] = (0.9, 0.95),
+    ) -> None:
+        given = list(params)
+        shared: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
+        makers: list[tuple[bool, Callable[..., Optimizer]]] = [
+            (True, functools.partial(torch.optim.Muon, momentum=momentum, adjust_lr_fn="match_rms_adamw", **shared)),
+            (False, functools.partial(torch.optim.AdamW, betas=betas, **shared)),
+        ]
+        chosen = [(make, [p for p in given if (p.dim() == 2) is matrices]) for matrices, make in makers]
+        self._parts = [make(some) for make, some in chosen if some]
+        super().__init__([group for part in self._parts for group in part.param_groups], {**shared, "betas": betas})
+        self._share_groups()
+
+    def _share_groups(self) -> None:
+        """The parts work on this optimizer's groups and state, so that there is one of each."""
+        for part, group in zip(self._parts, self.param_groups, strict=True):
+            part.param_groups, part.state = [group], self.state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._share_groups()
+
+    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:  # type: ignore[override]
+        """Take one step of both.
+
+        Args:
+            closure: Evaluates the loss and its gradient; called once.
+
+        Returns:
+            The loss, where there is a closure.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for part in self._parts:
+            part.step()
+        return loss
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """An optimizer class, or "package.Class" of one that may not be installed; defaults that differ from its own."""
+
+    factory: Callable[..., Optimizer] | str
+    schedule: Callable[..., float] | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    def imported(self) -> Callable[..., Optimizer]:
+        """The class.
+
+        Raises:
+            ImportError: Its package is not installed.
+        """
+        if not isinstance(self.factory, str):
+            return self.factory
+        package, _, name = self.factory.rpartition(".")
+        with needed(f"This optimizer needs {package}, which is not installed", "bench"):
+            return getattr(importlib.import_module(package), name)  # type: ignore[no-any-return]
+
+
+_MOMENTUM = {"momentum": 0.9}
+
+_SOLVERS: dict[str, _Entry] = {
+    "auto": _Entry(Auto),
+    "cmalight": _Entry(CMALight),
+    "cmalight-certified": _Entry(CMALight, defaults={"line_search": "certified"}),
+    "cma": _Entry(CMA),
+    "ig": _Entry(IG),
+    "adam": _Entry(torch.optim.Adam),
+    "adamw": _Entry(torch.optim.AdamW),
+    "nadam": _Entry(torch.optim.NAdam),
+    "adagrad": _Entry(torch.optim.Adagrad),
+    "adadelta": _Entry(torch.optim.Adadelta),
+    "rmsprop": _Entry(torch.optim.RMSprop),
+    "sgd": _Entry(torch.optim.SGD),
+    "sgd-momentum": _Entry(torch.optim.SGD, defaults=_MOMENTUM),
+    "soap": _Entry(SOAP),
+    "prodigy": _Entry("prodigyopt.Prodigy"),
+    "schedule-free-adamw": _Entry("schedulefree.AdamWScheduleFree"),
+    "muon": _Entry(MuonAndAdamW),
+    # With a schedule over the run; lr is its peak.
+    "adam-cosine": _Entry(torch.optim.Adam, cosine),
+    "adam-wsd": _Entry(torch.optim.Adam, wsd, {"lr": 1e-2}),
+    "adamw-cosine": _Entry(torch.optim.AdamW, cosine),
+    "adamw-wsd": _Entry(torch.optim.AdamW, wsd),
+    "soap-cosine": _Entry(SOAP, cosine),
+    "soap-wsd": _Entry(SOAP, wsd),
+    "muon-cosine": _Entry(MuonAndAdamW, cosine),
+    "prodigy-cosine": _Entry("prodigyopt.Prodigy", cosine, {"warmup": 0.0}),
+    "sgd-momentum-cosine": _Entry(torch.optim.SGD, cosine, {**_MOMENTUM, "lr": 0.1}),
+}
+
+
+def known_solvers() -> tuple[str, ...]:
+    """Names that `fit(optimizer=...)` and `make_solver` take.
+
+    Returns:
+        The names in the order of the guide.
+    """
+    return tuple(_SOLVERS)
+
+
+def make_solver(name: str, options: Mapping[str, Any] | None = None) -> Solver:
+    """The optimizer of that name, with its options checked.
+
+    Args:
+        name: One of `known_solvers()`.
+        options: Arguments of the optimizer and, where it has one, of its schedule.
+
+    Returns:
+        What makes the optimizer over the parameters of a model.
+
+    Raises:
+        ValueError: The name or an option is not known, or a value cannot be used.
+        ImportError: The optimizer comes from a package that is not installed.
+    """
+    if name not in _SOLVERS:
+        raise ValueError(unknown_name("optimizer", name, _SOLVERS))
+    entry = _SOLVERS[name]
+    factory = entry.imported()
+    arguments, of_schedule = _own_arguments(factory), _own_arguments(entry.schedule)
+    chosen = {**entry.defaults, **(options or {})}
+    for option in chosen:
+        if option not in (*arguments, *of_schedule):
+            raise ValueError(unknown_name(f"option of {name!r}", option, (*arguments, *of_schedule)))
+    shares = {option: value for option, value in chosen.items() if option in of_schedule}
+    for option, value in shares.items():
+        check_share(option, value)
+    made = functools.partial(factory, **{o: v for o, v in chosen.items() if o not in of_schedule})
+    schedule = None if entry.schedule is None else functools.partial(entry.schedule, **shares)
+    solver = Solver(name, made, schedule, watches="objective" in inspect.signature(factory).parameters)
+    _try(solver)
+    return solver
+
+
+def _own_arguments(function: Callable[..., Any] | None) -> tuple[str, ...]:
+    """The names that a user may give."""
+    names = () if function is None else tuple(inspect.signature(function).parameters)
+    return tuple(name for name in names if name not in (*_OF_FIT, "share"))
+
+
+def _try(solver: Solver) -> None:
+    """Makes the optimizer over parameters of no meaning: a wrong value is found before any training."""
+    params = [nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(2))]
+    try:
+        if solver.watches:
+            solver.make(params, lambda: 0.0)
+        else:
+            solver.make(params)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"Invalid options of {solver.name!r}: {error}") from error

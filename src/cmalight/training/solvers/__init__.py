@@ -1,1 +1,0 @@
-"""Optimizers by name, and the schedules and budgets that some of them follow."""

@@ -1,0 +1,120 @@
+"""Why a run ends: one status per rule."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+from dataclasses import dataclass
+from enum import Enum
+from types import FrameType
+from typing import Any
+
+from cmalight.errors import check_positive, check_whole, invalid, is_number
+from cmalight.training.history import EpochRecord
+
+
+class Status(Enum):
+    """The rule that ended a run."""
+
+    MAX_EPOCHS = "max_epochs"
+    TIME_LIMIT = "time_limit"
+    TARGET_LOSS = "target_loss"
+    PATIENCE = "patience"
+    CONVERGED = "converged"
+    DIVERGED = "diverged"
+    INTERRUPTED = "interrupted"
+    CALLBACK = "callback"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A status, and the sentence that says why."""
+
+    status: Status
+    reason: str
+
+
+class StopTraining(Exception):  # noqa: N818 - it is no error
+    """Breaks off an epoch."""
+
+    def __init__(self, stop: Stop) -> None:
+        super().__init__(stop.reason)
+        self.stop = stop
+
+
+@dataclass(frozen=True)
+class StopRules:
+    """The limits of a run; None switches a rule off."""
+
+    max_epochs: int | None = None
+    time_limit: float | None = None
+    target_loss: float | None = None
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_epochs is None and self.time_limit is None:
+            raise ValueError("A run needs an end: give max_epochs, time_limit, or both")
+        if self.max_epochs is not None:
+            check_whole("max_epochs", self.max_epochs)
+        if self.time_limit is not None:
+            check_positive("time_limit", self.time_limit)
+        if self.target_loss is not None and not is_number(self.target_loss):
+            raise invalid("target_loss", self.target_loss, "a number")
+        if self.patience is not None:
+            check_whole("patience", self.patience, least=1)
+
+    def share_done(self, epochs: float, seconds: float) -> float:
+        """How much of the run is done, 0 to 1, by the limit that will end it first."""
+        shares = [(epochs, self.max_epochs), (seconds, self.time_limit)]
+        return max(min(1.0, done / limit) if limit else 1.0 for done, limit in shares if limit is not None)
+
+    def out_of_time(self, seconds: float) -> Stop | None:
+        """Asked before every batch."""
+        if self.time_limit is not None and seconds >= self.time_limit:
+            return Stop(Status.TIME_LIMIT, f"time limit of {self.time_limit:g} s reached")
+        return None
+
+    def before_epoch(self, epoch: int, seconds: float) -> Stop | None:
+        """Whether another epoch may begin."""
+        if self.max_epochs is not None and epoch >= self.max_epochs:
+            return Stop(Status.MAX_EPOCHS, f"{self.max_epochs} epochs done")
+        return self.out_of_time(seconds)
+
+    def after_epoch(self, record: EpochRecord, epochs_since_best: int) -> Stop | None:
+        """The first rule that applies to the epoch just done."""
+        loss = record.batch_loss if record.train_loss is None else record.train_loss
+        if self.target_loss is not None and loss <= self.target_loss:
+            return Stop(Status.TARGET_LOSS, f"training loss {loss:.6g} reached the target {self.target_loss:g}")
+        if record.outcome == "uncontrolled" and not math.isfinite(record.batch_loss):
+            return Stop(Status.DIVERGED, "the loss is not finite any more, and this optimizer cannot go back")
+        if self.patience is not None and epochs_since_best >= self.patience:
+            return Stop(Status.PATIENCE, f"no better validation for {epochs_since_best} epochs")
+        return None
+
+
+class Interrupts:
+    """Turns the first Ctrl-C into a request that is honoured at the next batch; a second one interrupts at once."""
+
+    def __init__(self) -> None:
+        self._requested = False
+        self._previous: Any = None
+
+    def __enter__(self) -> Interrupts:
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if in_main_thread and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            self._previous = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._previous is not None:
+            signal.signal(signal.SIGINT, self._previous)
+
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        if self._requested:
+            raise KeyboardInterrupt
+        self._requested = True
+
+    def stop(self) -> Stop | None:
+        """The stop that Ctrl-C asked for, if it was pressed."""
+        return Stop(Status.INTERRUPTED, "interrupted by Ctrl-C") if self._requested else None

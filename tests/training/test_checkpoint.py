@@ -1,0 +1,427 @@
+"""Cut anywhere and resumed, a training is the one that was never stopped; or the message says what differs."""
+
+import logging
+import multiprocessing
+import os
+import signal
+import time
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from cmalight import CMALight, Controlled, Objective, Status, TensorBatches
+from cmalight.training import CheckpointError
+from cmalight.training.checkpoint import KIND, CheckpointFile
+from tests.helpers import copied_state, same_state, wait_for
+from tests.training.common import MSE, StopAfter, batch_norm_model, data, model, train, without_times
+
+RUNS = {
+    "auto": {"optimizer": "auto"},
+    "auto by the clock": {"optimizer": "auto", "time_limit": 1e9},
+    "light": {"optimizer": "cmalight", "optimizer_options": {"lr": 3.0}},
+    "certified": {"optimizer": "cmalight-certified", "optimizer_options": {"lr": 3.0}},
+    "cma": {"optimizer": "cma"},
+    "adam": {"optimizer": "adam"},
+}
+
+
+def saved(path):
+    return torch.load(path, weights_only=True)["state"]
+
+
+def assert_resumes(path, run, cuts, epochs=8):
+    """Runs that are cut after those epochs end as one that is not; `run` takes options of fit."""
+    whole, unbroken = run(max_epochs=epochs)
+    for cut in cuts:
+        file = path / f"{cut}.pt"
+        run(max_epochs=epochs, checkpoint=file, callbacks=[StopAfter(cut)])
+        resumed, result = run(max_epochs=epochs, checkpoint=file)
+        assert (result.resumed_at, result.epochs) == (cut + 1, epochs)
+        assert same_state(resumed.state_dict(), whole.state_dict()), cut
+        assert without_times(result.history) == without_times(unbroken.history), cut
+        assert result.evaluations == unbroken.evaluations
+
+
+@pytest.mark.parametrize("make", [model, batch_norm_model], ids=["plain", "batchnorm and dropout"])
+@pytest.mark.parametrize("name", RUNS)
+def test_resuming_is_bit_identical_to_never_having_stopped(tmp_path, name, make):
+    options = {**RUNS[name], "validation": data(20), "metrics": ("r2",), "measure_train_loss": True}
+    assert_resumes(tmp_path, lambda **more: train(make(), **options, **more), cuts=(0, 3, 6))
+
+
+@pytest.mark.parametrize("optimizer", ["auto", "cmalight", "adam"])
+def test_a_data_loader_in_one_process_resumes_bit_identically(tmp_path, optimizer):
+    def run(**options):
+        loader = DataLoader(TensorDataset(*data()), batch_size=10, shuffle=True)
+        return train(batch_norm_model(), pair=loader, optimizer=optimizer, **options)
+
+    assert_resumes(tmp_path, run, cuts=(2,))
+
+
+class Counting(nn.Module):
+    """Extra state, and buffers that grow and appear; all decide what it computes."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(4, 1).double()
+        self.calls = 0
+        self.register_buffer("seen", torch.zeros(0, dtype=torch.float64))
+        self.register_buffer("lazily", None, persistent=False)
+
+    def forward(self, x):
+        if self.training and torch.is_grad_enabled():
+            self.calls += 1
+            self.seen = torch.cat([self.seen, x.detach().mean().reshape(1)])[-9:]
+            self.lazily = self.seen * 2
+        extra = 0.0 if self.lazily is None else self.lazily.sum() / 100
+        return self.linear(x) * (1 + self.calls / 1000) + self.seen.sum() / 100 + extra
+
+    def get_extra_state(self):
+        return torch.tensor(self.calls)
+
+    def set_extra_state(self, state):
+        self.calls = int(state)
+
+
+@pytest.mark.parametrize("optimizer", ["auto", "cmalight", "adam"])
+def test_extra_state_and_growing_buffers_are_resumed(tmp_path, optimizer):
+    assert_resumes(tmp_path, lambda **options: train(Counting(), optimizer=optimizer, **options), cuts=(0, 3))
+
+
+class Normalised(nn.Module):
+    """A loss that divides by a running mean of itself, which is a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.ones((), dtype=torch.float64))
+
+    def forward(self, output, target):
+        loss = MSE(output, target)
+        self.mean = 0.9 * self.mean + 0.1 * loss.detach()
+        return loss / self.mean
+
+
+@pytest.mark.parametrize("optimizer", ["auto", "cmalight", "adam"])
+def test_buffers_of_the_loss_are_resumed_and_not_changed_by_measuring(tmp_path, optimizer):
+    def run(**options):
+        return train(loss_fn=Normalised(), optimizer=optimizer, **options)
+
+    measured = {"measure_train_loss": True, "validation": data(20), "restore_best": False}
+    assert same_state(run()[0].state_dict(), run(**measured)[0].state_dict())
+    assert_resumes(tmp_path, lambda **options: run(**measured, **options), cuts=(2,))
+
+
+@pytest.mark.parametrize("make", ["controlled", "cmalight"])
+def test_a_ready_optimizer_is_resumed_too(tmp_path, make):
+    def run(**options):
+        network, batches = model(), TensorBatches(*data(), batch_size=10)
+        if make == "cmalight":
+            optimizer = CMALight(network.parameters(), lr=3.0)
+        else:
+            objective = Objective(network, MSE, batches)
+            optimizer = Controlled(torch.optim.Adam(network.parameters()), objective, total_steps=48)
+        return train(network, pair=batches, optimizer=optimizer, **options)
+
+    assert_resumes(tmp_path, run, cuts=(0, 4))
+
+
+@pytest.mark.parametrize("optimizer", ["auto", "cmalight", "adam"])
+def test_ctrl_c_inside_an_epoch_keeps_what_is_finished(tmp_path, optimizer):
+    """The epoch that was broken off begins anew, with the random numbers it had."""
+    options = {"max_epochs": 8, "optimizer": optimizer}
+    whole, unbroken = train(batch_norm_model(), **options)
+    network = batch_norm_model()
+    calls = []
+
+    def interrupt(module, *_):
+        calls.append(module.training)
+        if len(calls) == 40:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    handle = network.register_forward_hook(interrupt)
+    _, result = train(network, **options, checkpoint=tmp_path / "run.pt")
+    handle.remove()
+    assert result.status is Status.INTERRUPTED
+    assert 0 < result.epochs < 8
+    resumed, again = train(batch_norm_model(), **options, checkpoint=tmp_path / "run.pt")
+    assert again.resumed_at == result.epochs
+    assert same_state(resumed.state_dict(), whole.state_dict())
+    assert without_times(again.history) == without_times(unbroken.history)
+
+
+def test_a_callback_that_raises_keeps_what_was_finished_before(tmp_path):
+    class Breaks:
+        def on_epoch_end(self, record):
+            if record.epoch == 3:
+                raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        train(max_epochs=8, checkpoint=tmp_path / "run.pt", callbacks=[Breaks()])
+    assert len(saved(tmp_path / "run.pt")["history"]) == 3
+
+
+def test_a_finished_run_goes_on_with_a_larger_limit_and_its_new_schedule(tmp_path):
+    options = {"optimizer": "auto", "checkpoint": tmp_path / "run.pt"}
+    _, first = train(max_epochs=5, **options)
+    _, second = train(max_epochs=20, **options)
+    lrs = [record.lr for record in second.history]
+    assert second.optimizer.total_steps == second.optimizer.steps == 120
+    assert first.history[-1].lr == lrs[4] < 0.2 * max(lrs[5:])
+    assert lrs[-1] < 0.05 * max(lrs)
+    assert second.history[4].seconds == first.history[4].seconds < second.history[5].seconds
+
+
+def test_a_run_says_where_it_resumes_and_when_there_is_nothing_left(tmp_path, capsys):
+    path = tmp_path / "run.pt"
+    train(max_epochs=3, checkpoint=path)
+    _, longer = train(max_epochs=4, checkpoint=path, progress=True)
+    assert capsys.readouterr().err.splitlines()[0] == f"resumed from {path} at epoch 3"
+    assert longer.resumed_at == 3
+    network, again = train(max_epochs=4, checkpoint=path)
+    assert (again.status, again.resumed_at) == (Status.MAX_EPOCHS, 4)
+    assert again.reason == "nothing left to train: 4 epochs done"
+    assert same_state(network.state_dict(), train(max_epochs=4, checkpoint=path)[0].state_dict())
+
+
+def test_patience_and_best_weights_are_resumed(tmp_path):
+    x, y = data()
+    options = {"max_epochs": 30, "validation": (x[:20], -y[:20]), "patience": 5}
+    whole, unbroken = train(**options)
+    train(checkpoint=tmp_path / "run.pt", callbacks=[StopAfter(2)], **options)
+    resumed, result = train(checkpoint=tmp_path / "run.pt", **options)
+    assert (result.status, result.epochs, result.best_epoch) == (Status.PATIENCE, unbroken.epochs, unbroken.best_epoch)
+    assert same_state(resumed.state_dict(), whole.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch_size": 20}, "batches was 10, reshuffle, seed 0, now 20, reshuffle, seed 0"),
+        ({"seed": 1}, "seed was 0, now 1"),
+        ({"optimizer_options": {"lr": 0.2}}, "option lr was 0.001, now 0.2"),
+        ({"optimizer": "adamw"}, "optimizer was Adam, now AdamW"),
+        ({"loss_fn": nn.L1Loss()}, r"loss was MSELoss\(\), now L1Loss\(\)"),
+        ({"pair": data(50)}, "data was"),
+        ({"pair": (data()[0] + 1, data()[1])}, "data has other contents"),
+        ({"network": model()[:1]}, "model was 31 parameters, now 25 parameters"),
+        ({"network": nn.Sequential(*model()[:1], nn.Tanh(), *model()[2:])}, "model has other contents"),
+        ({"pair": DataLoader(TensorDataset(*data()), batch_size=20)}, "batches was"),
+        ({"validation": data(20)}, "validation data was none"),
+        ({"measure_train_loss": True}, "measure_train_loss was False, now True"),
+    ],
+)
+def test_the_checkpoint_of_another_run_is_refused_by_what_differs(tmp_path, change, message):
+    path = tmp_path / "run.pt"
+    train(checkpoint=path)
+    before = path.read_bytes()
+    with pytest.raises(CheckpointError, match=f"another run: .*{message}"):
+        train(checkpoint=path, **change)
+    assert path.read_bytes() == before
+
+
+class Exploit:
+    def __reduce__(self):
+        return (os.system, ("touch exploited",))
+
+
+def foreign_files():
+    torch.save({"model": torch.ones(2)}, "foreign.pt")
+    torch.save({"format": KIND, "version": 99}, "version.pt")
+    torch.save({"format": KIND, "version": 3, "state": Exploit()}, "exploit.pt")
+    torch.save([1, 2], "list.pt")
+    for name, content in {"empty.pt": b"", "text.pt": b"hello", "zip.pt": b"PK\x03\x04nonsense"}.items():
+        with open(name, "wb") as file:
+            file.write(content)
+    return ["foreign.pt", "version.pt", "exploit.pt", "list.pt", "empty.pt", "text.pt", "zip.pt"]
+
+
+def test_foreign_files_are_refused_left_alone_and_run_no_code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in foreign_files():
+        before = (tmp_path / name).read_bytes()
+        with pytest.raises(CheckpointError, match="Remove it to start again, or give another path"):
+            train(checkpoint=name)
+        assert (tmp_path / name).read_bytes() == before
+    assert not (tmp_path / "exploited").exists()
+
+
+def test_a_truncated_file_or_a_flipped_bit_is_refused_or_harmless(tmp_path):
+    path = tmp_path / "run.pt"
+    whole, _ = train(checkpoint=path)
+    good = path.read_bytes()
+    refused = 0
+    for number in range(60):
+        damaged = bytearray(good)
+        if number % 6 == 0:
+            del damaged[number * len(good) // 60 :]
+        else:
+            damaged[number * len(good) // 60] ^= 1
+        path.write_bytes(bytes(damaged))
+        try:
+            network, _ = train(checkpoint=path)
+        except CheckpointError:
+            refused += 1
+            assert path.read_bytes() == bytes(damaged)
+        else:  # the bit was in padding or in a date
+            assert same_state(network.state_dict(), whole.state_dict())
+    assert refused > 30
+
+
+@pytest.mark.parametrize("harm", ["history", "weights", "optimizer", "random"])
+def test_content_that_does_not_fit_is_refused_and_changes_nothing(tmp_path, harm):
+    path = tmp_path / "run.pt"
+    train(checkpoint=path, optimizer="auto")
+    content = torch.load(path, weights_only=True)
+    state = content["state"]
+    if harm == "history":
+        state["history"][0]["surprise"] = 1
+    elif harm == "weights":
+        state["modules"]["parameters"][0]["0.weight"] = torch.zeros(2)
+    elif harm == "optimizer":
+        del state["optimizer"]["param_groups"]
+    else:
+        state["random"]["torch"] = torch.zeros(3, dtype=torch.uint8)
+    torch.save(content, path)
+    network = model()
+    before = copied_state(network)
+    with pytest.raises(CheckpointError, match=rf"Cannot resume from {path}: "):
+        train(network, checkpoint=path, optimizer="auto")
+    assert same_state(network.state_dict(), before)
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/null"])
+def test_devices_are_not_taken_for_checkpoints(device):
+    with pytest.raises((CheckpointError, OSError), match="not a regular file|ermission"):
+        train(checkpoint=device)
+
+
+@pytest.mark.parametrize("option", ["checkpoint", "history_file"])
+def test_a_place_that_cannot_be_written_to_is_refused_before_anything_runs(tmp_path, option):
+    with pytest.raises(FileNotFoundError, match="there is no directory"):
+        train(**{option: tmp_path / "no" / "run.pt"})
+    with pytest.raises(IsADirectoryError, match="is a directory"):
+        train(**{option: tmp_path})
+    with pytest.raises(ValueError, match="would overwrite"):
+        train(checkpoint=tmp_path / "same", history_file=tmp_path / "same")
+
+
+def test_a_lock_file_that_is_a_link_is_refused_and_its_target_stays(tmp_path):
+    precious = tmp_path / "precious.txt"
+    precious.write_text("keep me")
+    (tmp_path / "run.pt.lock").symlink_to(precious)
+    with pytest.raises(CheckpointError, match=r"run\.pt\.lock is not a regular file"):
+        train(checkpoint=tmp_path / "run.pt")
+    assert precious.read_text() == "keep me"
+
+
+def test_a_callback_that_changes_the_working_directory_does_not_split_the_outputs(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    class Wanders:
+        def on_epoch_end(self, record):
+            os.chdir(tmp_path / "elsewhere")
+
+    train(checkpoint="run.pt", history_file="run.jsonl", callbacks=[Wanders()])
+    assert {path.name for path in tmp_path.iterdir()} == {"elsewhere", "run.pt", "run.pt.lock", "run.jsonl"}
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert len((tmp_path / "run.jsonl").read_text().splitlines()) == 5
+
+
+def hold(path, ready, release):
+    with CheckpointFile(path, {}).held():
+        ready.set()
+        release.wait(600)
+
+
+def test_a_checkpoint_that_another_process_has_is_refused(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    ready, release = context.Event(), context.Event()
+    process = context.Process(target=hold, args=(tmp_path / "run.pt", ready, release))
+    process.start()
+    try:
+        wait_for(ready.is_set)
+        with pytest.raises(CheckpointError, match=r"run\.pt is the checkpoint of a run that is under way"):
+            train(checkpoint=tmp_path / "run.pt")
+    finally:
+        release.set()
+        process.join()
+    train(checkpoint=tmp_path / "run.pt")
+
+
+def test_a_history_file_survives_resuming_and_truncation(tmp_path):
+    lines, options = tmp_path / "run.jsonl", {"checkpoint": tmp_path / "run.pt", "history_file": tmp_path / "run.jsonl"}
+    train(max_epochs=6, callbacks=[StopAfter(2)], **options)
+    lines.write_bytes(lines.read_bytes()[:-7])
+    _, result = train(max_epochs=6, **options)
+    assert lines.read_text() == "".join(record.to_json() + "\n" for record in result.history)
+
+
+def test_extra_state_that_a_file_cannot_hold_is_refused_before_the_training(tmp_path):
+    class Odd(nn.Linear):
+        def get_extra_state(self):
+            return time.struct_time
+
+        def set_extra_state(self, state): ...
+
+    with pytest.raises(CheckpointError, match="extra state of the model holds more than tensors and plain values"):
+        train(Odd(4, 1).double(), checkpoint=tmp_path / "run.pt")
+    assert not (tmp_path / "run.pt").exists()
+
+
+def test_weights_that_are_not_finite_do_not_replace_a_good_checkpoint(tmp_path):
+    network = model()
+
+    class Breaks:
+        def on_epoch_end(self, record):
+            if record.epoch == 2:
+                with torch.no_grad():
+                    network[0].weight[0, 0] = float("nan")
+
+    train(network, callbacks=[Breaks()], checkpoint=tmp_path / "run.pt", max_epochs=3)
+    assert len(saved(tmp_path / "run.pt")["history"]) == 2
+
+
+@pytest.fixture
+def small_disk(monkeypatch):
+    """Sets how large files may grow, as if the disk were full there."""
+    monkeypatch.setattr(logging.getLogger("cmalight"), "handlers", [])  # which may write to a file, too
+    monkeypatch.setattr("cmalight.training.checkpoint.SECONDS_BETWEEN_SAVES", 0.0)
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+class FillsUp:
+    def __init__(self, limit, sizes):
+        self.limit, self.sizes = limit, sizes
+
+    def on_epoch_end(self, record):
+        if record.epoch in self.sizes:
+            self.limit(self.sizes[record.epoch])
+
+
+@pytest.mark.parametrize("has_room_again", [False, True])
+def test_a_full_disk_does_not_end_the_training(tmp_path, small_disk, caplog, has_room_again):
+    path, lines = tmp_path / "run.pt", tmp_path / "run.jsonl"
+    sizes = {1: 300, 3: 1 << 30} if has_room_again else {1: 700}
+    network, result = train(callbacks=[FillsUp(small_disk, sizes)], checkpoint=path, history_file=lines)
+    small_disk(1 << 30)
+    assert result.epochs == 5
+    assert same_state(network.state_dict(), train()[0].state_dict())
+    assert caplog.text.count("could not be written") == 2  # each file once
+    assert lines.read_text().endswith("}\n")
+    assert len(saved(path)["history"]) == (5 if has_room_again else 1)
+    if has_room_again:
+        assert result.reason == "5 epochs done"
+        assert len(lines.read_text().splitlines()) == 5
+    else:
+        assert "the checkpoint" in result.reason
+        assert "lines of" in result.reason
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run.jsonl", "run.pt", "run.pt.lock"]

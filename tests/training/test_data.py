@@ -1,0 +1,269 @@
+"""What fit takes as data: it works the first time, or the message says why not."""
+
+import numpy
+import pandas
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from cmalight import Status, TensorBatches, fit
+from tests.training.common import MSE, data, model, train
+
+
+def test_numpys_double_precision_is_brought_to_the_models_precision():
+    x, y = (t.numpy() for t in data())
+    network = nn.Linear(4, 1)
+    assert train(network, pair=(x, y), max_epochs=2)[1].epochs == 2
+    assert network.weight.dtype == torch.float32
+
+
+class HalfBody(nn.Module):
+    """A half precision body with a float32 head."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.head = nn.Linear(4, 8).to(torch.bfloat16), nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.body(x)).float())
+
+
+@pytest.mark.parametrize("as_array", [False, True])
+def test_targets_keep_the_precision_of_the_output_not_of_the_first_parameter(as_array):
+    """In bfloat16 targets around 1,000 would all be one value."""
+    seen = []
+
+    def loss_fn(output, target):
+        seen.append(target.detach().clone())
+        return MSE(output, target)
+
+    y = 1000 + torch.arange(60, dtype=torch.float64 if as_array else torch.float32) / 100
+    train(HalfBody(), pair=(data()[0], y.numpy() if as_array else y), loss_fn=loss_fn, max_epochs=1)
+    assert {target.dtype for target in seen} == {torch.float32}
+    assert len(torch.cat(seen).unique()) == 60
+
+
+def test_targets_wider_than_the_output_keep_their_own_precision():
+    seen = []
+
+    def loss_fn(output, target):
+        seen.append(target.dtype)
+        return MSE(output.float(), target)
+
+    x, y = data()
+    train(nn.Linear(4, 1).to(torch.bfloat16), pair=(x, y.float()), loss_fn=loss_fn, max_epochs=1)
+    assert set(seen) == {torch.float32}
+
+
+@pytest.mark.parametrize("order", ["fixed", "reshuffle"])
+@pytest.mark.parametrize("kind", ["pair", "tensor batches", "list of batches", "loader"])
+@pytest.mark.parametrize("optimizer", ["auto", "cmalight", "adam"])
+def test_a_first_layer_that_works_in_place_leaves_the_callers_data_alone(optimizer, kind, order):
+    x, y = data()
+    kept = x.clone(), y.clone()
+    pair = {
+        "pair": (x, y),
+        "tensor batches": TensorBatches(x, y, batch_size=10, order=order),
+        "list of batches": list(zip(x.split(10), y.split(10), strict=True)),
+        "loader": DataLoader(TensorDataset(x, y), batch_size=None, sampler=[range(k, k + 10) for k in range(0, 60, 10)]),
+    }[kind]
+    network = nn.Sequential(nn.ReLU(inplace=True), *model())
+    train(network, pair=pair, order=order, optimizer=optimizer, validation=pair, measure_train_loss=True, max_epochs=2)
+    assert torch.equal(x, kept[0])
+    assert torch.equal(y, kept[1])
+
+
+def test_targets_without_a_second_dimension_get_the_outputs_shape():
+    x, y = data()
+    _, flat = train(pair=(x, y[:, 0]))
+    _, column = train(pair=(x, y))
+    assert flat.history[-1].batch_loss == column.history[-1].batch_loss
+
+
+def test_integer_targets_of_a_regression_are_a_column_of_numbers():
+    x, _ = data()
+    y = x[:, 0].mul(10).long()
+    _, result = train(pair=(x, y))
+    _, expected = train(pair=(x, y.unsqueeze(1).double()))
+    assert result.history[-1].batch_loss == expected.history[-1].batch_loss
+
+
+@pytest.mark.parametrize("optimizer", ["cmalight", "adam"])
+def test_a_loader_whose_targets_would_be_broadcast_is_refused_with_advice(optimizer):
+    x, y = data()
+    with pytest.raises(ValueError, match=r"outputs \(10, 1\) for targets \(10,\).*unsqueeze"):
+        train(pair=DataLoader(TensorDataset(x, y[:, 0]), batch_size=10), optimizer=optimizer)
+
+
+def test_looking_at_the_models_output_leaves_no_trace():
+    class Counting(nn.Linear):
+        calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return super().forward(x)
+
+    network = nn.Sequential(nn.BatchNorm1d(4), nn.Dropout(), Counting(4, 1)).double()
+    network[0].eval()
+    before = network[0].running_mean.clone()
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    train(network, max_epochs=0)
+    assert network[2].calls == 1
+    assert torch.equal(network[0].running_mean, before)
+    assert [part.training for part in network] == [False, True, True]
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_layers_frozen_in_eval_mode_stay_so_and_a_model_in_eval_mode_is_trained():
+    network = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 1)).double()
+    network[1].eval()
+    before = network[1].running_mean.clone()
+    train(network, max_epochs=2)
+    assert torch.equal(network[1].running_mean, before)
+    assert not network[1].training
+    assert train(network.eval(), max_epochs=1)[0][1].training
+
+
+def test_pandas_columns_and_lists_are_data():
+    x, y = data()
+    frame = pandas.DataFrame(x.numpy(), index=range(100, 160))
+    assert train(pair=(frame, pandas.Series(y[:, 0].numpy(), index=frame.index)), max_epochs=2)[1].epochs == 2
+    x = numpy.random.default_rng(0).random((20, 4))
+    assert train(pair=(x.tolist(), x.sum(1).tolist()), max_epochs=2)[1].epochs == 2
+
+
+def test_inputs_may_be_dicts_also_for_validation():
+    class FromDict(nn.Linear):
+        def forward(self, inputs):
+            return super().forward(inputs["x"])
+
+    x, y = data()
+    batches = [({"x": a}, b) for a, b in zip(x.split(10), y.split(10), strict=True)]
+    _, result = train(FromDict(4, 1).double(), pair=batches, validation=batches, metrics=("mse",), max_epochs=2)
+    assert result.history[-1].metrics["mse"] == pytest.approx(result.history[-1].validation_loss)
+
+
+def test_integer_class_labels_stay_integers():
+    torch.manual_seed(0)
+    x = torch.randn(60, 4)
+    y = (x[:, 0] > 0).long()
+    _, result = train(nn.Linear(4, 2), pair=(x, y), loss_fn=nn.CrossEntropyLoss(), validation=(x, y), max_epochs=2)
+    assert result.epochs == 2
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("as_loader", [False, True])
+def test_class_weights_and_ignored_targets_count_as_the_loss_counts_them(weighted, as_loader):
+    """With lr so small that nothing moves, the mean over batches is the loss over all samples."""
+    torch.manual_seed(0)
+    x, y = torch.randn(60, 4), torch.randint(0, 3, (60,))
+    y[::7] = -100
+    loss_fn = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 0.5]) if weighted else None)
+    network = nn.Linear(4, 3)
+    expected = loss_fn(network(x), y).item()
+    pair = DataLoader(TensorDataset(x, y), batch_size=7) if as_loader else (x, y)
+    options = {"optimizer": "sgd", "optimizer_options": {"lr": 1e-9}, "batch_size": 7, "max_epochs": 1}
+    _, result = train(network, pair=pair, loss_fn=loss_fn, **options)
+    assert result.history[0].batch_loss == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        ((torch.ones(3, 4), torch.ones(4, 1)), r"inputs \(3, 4\) and targets \(4, 1\) do not match"),
+        ((torch.ones(0, 4), torch.ones(0, 1)), "no samples"),
+        (
+            (torch.tensor([[1.0] * 4, [float("nan")] * 4]), torch.ones(2, 1)),
+            "inputs are not finite in 1 of 2 samples, first in sample 1",
+        ),
+        ((torch.ones(2, 4), torch.tensor([[float("inf")], [1.0]])), "targets are not finite.*sample 0"),
+        (5, "expected a pair of tensors or arrays, TensorBatches or a DataLoader, but got int"),
+        (iter([]), "is an iterator"),
+        ([], "no batch"),
+        ([(*data(), data()[1])], "a tuple of 3"),
+    ],
+)
+def test_bad_data_is_refused(pair, message):
+    with pytest.raises(ValueError, match=message):
+        train(pair=pair)
+
+
+def test_bad_validation_data_is_refused():
+    x, y = data()
+    with pytest.raises(ValueError, match="validation inputs are not finite"):
+        train(validation=(x * float("nan"), y))
+
+
+def test_tensor_batches_are_used_as_they_are():
+    batches = TensorBatches(*data(), batch_size=30, order="fixed")
+    _, result = train(pair=batches, validation=batches, measure_train_loss=True, max_epochs=3)
+    assert (batches.epoch, result.epochs) == (3, 3)
+
+
+class Augmented(Dataset):
+    """Noise on every input, drawn anew at each visit."""
+
+    def __init__(self):
+        self.x, self.y = data()
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        return self.x[i] + 0.01 * torch.randn(4, dtype=torch.float64), self.y[i]
+
+
+@pytest.mark.parametrize("optimizer", ["auto", "cmalight", "adam"])
+def test_random_augmentation_is_reproducible_from_the_seed(optimizer):
+    loader = DataLoader(Augmented(), batch_size=10, shuffle=True)
+    first, _ = train(pair=loader, optimizer=optimizer, seed=1)
+    second, _ = train(pair=loader, optimizer=optimizer, seed=1)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+
+
+class Stream(IterableDataset):
+    def __init__(self, endless):
+        self.endless = endless
+
+    def __iter__(self):
+        x, y = data(20)
+        yield from zip(x, y, strict=True)
+        while self.endless:
+            yield from zip(x, y, strict=True)
+
+
+def test_a_stream_needs_a_time_limit_and_cannot_be_an_epoch_of_cmalight():
+    loader = DataLoader(Stream(endless=True), batch_size=5)
+    with pytest.raises(ValueError, match="set a time_limit"):
+        train(pair=loader)
+    with pytest.raises(ValueError, match="compares epochs with a fixed sum"):
+        train(pair=loader, optimizer="cmalight", time_limit=1.0)
+    _, result = train(pair=loader, time_limit=0.2, max_epochs=None)
+    assert (result.status, result.epochs) == (Status.TIME_LIMIT, 0)
+
+
+@pytest.mark.parametrize("optimizer", ["auto", "adam", "adam-cosine", "ig"])
+def test_a_stream_that_ends_is_an_epoch(optimizer):
+    options = {"optimizer_options": {"lr": 0.1}} if optimizer == "ig" else {}
+    loader = DataLoader(Stream(endless=False), batch_size=5)
+    _, result = train(pair=loader, optimizer=optimizer, time_limit=100, max_epochs=3, **options)
+    assert (result.status, result.epochs) == (Status.MAX_EPOCHS, 3)
+
+
+def test_weight_decay_is_in_the_loss_of_cmalight():
+    """With lr so small that nothing moves, f̃ is the loss and the term (weight_decay/2) ‖w‖²."""
+    network, (x, y) = model(), data()
+    expected = MSE(network(x), y).item() + 0.05 * sum(p.square().sum().item() for p in network.parameters())
+    options = {"optimizer": "cmalight", "optimizer_options": {"lr": 1e-12, "weight_decay": 0.1}}
+    assert train(network, max_epochs=1, **options)[1].history[0].batch_loss == pytest.approx(expected, rel=1e-9)
+
+
+def test_an_optimizer_of_another_model_is_refused():
+    with pytest.raises(ValueError, match="holds no parameter of the model"):
+        train(model(), optimizer=torch.optim.Adam(model().parameters()))
+    with pytest.raises(ValueError, match="a ready optimizer has its own"):
+        fit(m := model(), MSE, data(), optimizer=torch.optim.Adam(m.parameters()), optimizer_options={"lr": 1.0})

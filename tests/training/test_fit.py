@@ -1,0 +1,407 @@
+"""fit: each stop rule has its status, the clocks, Ctrl-C, random numbers, threads, and the best weights."""
+
+import os
+import random
+import signal
+import threading
+
+import numpy
+import pytest
+import torch
+from torch import nn
+
+from cmalight import CMALight, Controlled, Objective, Status, TensorBatches
+from cmalight.training import clock as clock_module
+from tests.helpers import copied_state, same_state
+from tests.training.common import MSE, StopAfter, batch_norm_model, data, model, train
+
+
+def test_max_epochs():
+    _, result = train(max_epochs=3)
+    assert (result.status, result.epochs, result.reason) == (Status.MAX_EPOCHS, 3, "3 epochs done")
+    assert str(result).startswith("max_epochs after 3 epochs and ")
+
+
+@pytest.mark.parametrize("optimizer", ["auto", "cmalight", "adam-cosine"])
+def test_no_epochs_at_all_is_allowed(optimizer):
+    network = model()
+    before = copied_state(network)
+    _, result = train(network, max_epochs=0, optimizer=optimizer)
+    assert (result.status, result.epochs, result.evaluations) == (Status.MAX_EPOCHS, 0, 0)
+    assert same_state(network.state_dict(), before)
+
+
+def test_target_loss_by_the_batches_or_by_the_true_loss():
+    _, result = train(max_epochs=500, target_loss=0.05)
+    assert result.status is Status.TARGET_LOSS
+    assert result.history[-1].batch_loss <= 0.05 < result.history[-2].batch_loss
+    _, result = train(max_epochs=500, target_loss=0.05, measure_train_loss=True)
+    assert result.history[-1].train_loss <= 0.05 < result.history[-2].train_loss
+
+
+def test_patience_on_the_validation_loss_and_on_a_metric():
+    x, y = data()
+    spoilt = (x[:20], -y[:20])  # the better the training, the worse this
+    _, result = train(max_epochs=500, validation=spoilt, patience=3)
+    assert result.status is Status.PATIENCE
+    assert result.epochs == result.best_epoch + 4
+    _, result = train(max_epochs=500, validation=spoilt, metrics=("r2",), monitor="r2", patience=2)
+    assert result.epochs == result.best_epoch + 3
+
+
+def test_a_callback_may_stop_and_is_closed():
+    class StopAtTwo:
+        seen = ()
+        closed = False
+
+        def on_epoch_end(self, record):
+            self.seen += (record.epoch,)
+            return record.epoch == 2
+
+        def close(self):
+            self.closed = True
+
+    callbacks = [StopAtTwo(), StopAtTwo()]
+    _, result = train(max_epochs=10, callbacks=callbacks)
+    assert result.status is Status.CALLBACK
+    assert [(one.seen, one.closed) for one in callbacks] == [((0, 1, 2), True)] * 2
+
+
+def test_an_optimizer_that_cannot_go_back_and_diverges_is_stopped():
+    network = model()
+    _, result = train(network, optimizer=torch.optim.SGD(network.parameters(), lr=1e200), max_epochs=50)
+    assert result.status is Status.DIVERGED
+    assert result.epochs < 50
+
+
+def test_a_step_size_below_rounding_has_converged():
+    network = model()
+    optimizer = CMALight(network.parameters(), lr=1.0)
+    train(network, optimizer=optimizer, max_epochs=1)
+    optimizer.param_groups[0]["lr"] = 1e-30
+    _, result = train(network, optimizer=optimizer, max_epochs=9)
+    assert (result.status, result.epochs) == (Status.CONVERGED, 0)
+
+
+@pytest.mark.parametrize("optimizer", ["auto", "cmalight", "ig"])
+def test_no_optimizer_of_ours_ends_above_the_first_loss(optimizer):
+    network, (x, y) = model(), data()
+    first = MSE(network(x), y).item()
+    options = {"lr": 1e3} if optimizer == "cmalight" else {"lr": 0.05}
+    train(network, optimizer=optimizer, optimizer_options=options, max_epochs=8)
+    assert MSE(network(x), y).item() <= first
+
+
+class FakeTime:
+    """A clock that advances when it is told to."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr(clock_module.time, "perf_counter", lambda: self.now)
+
+
+class Slow(nn.Module):
+    """A model whose every forward pass takes a second of fake time."""
+
+    def __init__(self, inner, time_):
+        super().__init__()
+        self.inner, self.time = inner, time_
+
+    def forward(self, x):
+        self.time.now += 1.0
+        return self.inner(x)
+
+
+def test_the_processors_clock_does_not_run_while_others_have_the_processor(monkeypatch):
+    slow = Slow(model(), FakeTime(monkeypatch))
+    monkeypatch.setattr(clock_module, "processor_seconds", lambda: slow.time.now / 10)
+    _, result = train(slow, time_limit=0.95, max_epochs=None, clock="processor")
+    assert result.status is Status.TIME_LIMIT
+    assert 0.95 <= result.seconds <= 1.05  # ten batches
+
+
+def test_child_processes_that_were_waited_for_are_on_the_processors_clock(monkeypatch):
+    monkeypatch.setattr(clock_module.time, "process_time", lambda: 1.0)
+    times = os.times_result((9.0, 9.0, 2.0, 0.5, 9.0))
+    monkeypatch.setattr(clock_module.os, "times", lambda: times)
+    assert clock_module.processor_seconds() == 3.5
+
+
+def test_the_time_limit_is_checked_before_every_batch_and_the_steps_of_torchs_optimizers_stand(monkeypatch):
+    slow = Slow(model(), FakeTime(monkeypatch))
+    before = copied_state(slow)
+    _, result = train(slow, time_limit=9.5, max_epochs=None)
+    assert result.status is Status.TIME_LIMIT
+    assert (result.epochs, result.seconds) == (1, 10.0)  # six batches, and four of the next epoch
+    assert not same_state(slow.state_dict(), before)
+
+
+def test_an_epoch_of_cmalight_that_is_broken_off_is_undone(monkeypatch):
+    slow = Slow(model(), FakeTime(monkeypatch))
+    before = copied_state(slow)
+    _, result = train(slow, optimizer="cmalight", time_limit=9.5, max_epochs=None)
+    assert (result.status, result.epochs) == (Status.TIME_LIMIT, 0)  # f(w⁰) took six
+    assert same_state(slow.state_dict(), before)
+
+
+def test_steps_of_auto_before_a_time_limit_are_judged_and_not_lost(monkeypatch):
+    slow = Slow(model(), FakeTime(monkeypatch))
+    before = copied_state(slow)
+    _, result = train(slow, optimizer="auto", time_limit=20.5, max_epochs=None)
+    assert result.status is Status.TIME_LIMIT
+    assert result.optimizer.window.steps == 0
+    assert result.optimizer.report.outcome.keeps
+    assert not same_state(slow.state_dict(), before)
+
+
+def test_by_the_clock_the_learning_rate_ends_at_almost_nothing(monkeypatch):
+    for optimizer in ("auto", "adam-wsd"):
+        slow = Slow(model(), FakeTime(monkeypatch))
+        _, result = train(slow, optimizer=optimizer, time_limit=200.0, max_epochs=None, batch_size=30)
+        lrs = [record.lr for record in result.history]
+        assert max(lrs) == 1e-2
+        assert 0.0 < lrs[-1] < 0.05 * max(lrs)
+
+
+def test_by_epochs_the_learning_rate_of_auto_ends_at_almost_nothing():
+    _, result = train(optimizer="auto", max_epochs=10)
+    lrs = [record.lr for record in result.history]
+    assert 0.0 < lrs[-1] < 0.05 * max(lrs)
+    assert result.optimizer.total_steps == 60
+
+
+def test_measuring_is_not_on_the_training_clock_and_the_optimizers_evaluations_are(monkeypatch):
+    slow = Slow(model(), FakeTime(monkeypatch))
+    _, result = train(slow, max_epochs=2, validation=data(), measure_train_loss=True)
+    assert [record.seconds for record in result.history] == [6.0, 12.0]
+    assert slow.time.now > 12.0
+    slow = Slow(model(), FakeTime(monkeypatch))
+    _, result = train(slow, max_epochs=1, optimizer="cma", optimizer_options={"lr": 0.01}, pair=data(10))
+    assert result.history[0].seconds == 3.0  # one batch, f(w⁰), f(w̃)
+    assert (result.evaluations, result.history[0].evaluations, result.history[0].evaluated_rows) == (2, 2, 20)
+
+
+def test_looks_at_the_sample_are_counted_as_rows():
+    _, result = train(optimizer="auto", max_epochs=4)
+    assert result.evaluations == 0
+    assert sum(record.evaluated_rows for record in result.history) > 0
+
+
+class InterruptAt:
+    def __init__(self, epoch):
+        self.epoch = epoch
+
+    def on_epoch_end(self, record):
+        if record.epoch == self.epoch:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_ctrl_c_stops_at_the_next_batch_and_the_handler_is_put_back():
+    handler = signal.getsignal(signal.SIGINT)
+    _, result = train(max_epochs=50, callbacks=[InterruptAt(3)])
+    assert (result.status, result.epochs) == (Status.INTERRUPTED, 4)
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_second_ctrl_c_interrupts_at_once():
+    class Twice(InterruptAt):
+        closed = False
+
+        def on_epoch_end(self, record):
+            super().on_epoch_end(record)
+            super().on_epoch_end(record)
+
+        def close(self):
+            self.closed = True
+
+    callback = Twice(2)
+    with pytest.raises(KeyboardInterrupt):
+        train(max_epochs=50, callbacks=[callback])
+    assert callback.closed
+
+
+def test_fit_works_outside_the_main_thread():
+    results = []
+    thread = threading.Thread(target=lambda: results.append(train(max_epochs=2)[1]))
+    thread.start()
+    thread.join()
+    assert results[0].epochs == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_epochs": None}, "A run needs an end"),
+        ({"max_epochs": -1}, "max_epochs"),
+        ({"max_epochs": 1.5}, "max_epochs"),
+        ({"time_limit": 0}, "time_limit"),
+        ({"time_limit": "5"}, "time_limit"),
+        ({"target_loss": "low"}, "target_loss"),
+        ({"patience": 0, "validation": data()}, "patience"),
+        ({"patience": 2}, "pass validation"),
+        ({"metrics": ("r2",)}, "pass validation"),
+        ({"metrics": "r2", "validation": data()}, "a list of names"),
+        ({"monitor": "accuracy", "validation": data()}, "figure to monitor"),
+        ({"engine": "fast"}, "engine"),
+        ({"clock": "sun"}, "Invalid clock value: 'sun'; expected one of wall, processor"),
+        ({"order": "random"}, "order"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"seed": -1}, "seed"),
+        ({"threads": 0}, "threads"),
+        ({"callbacks": [print]}, "has no on_epoch_end"),
+    ],
+)
+def test_bad_arguments_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        train(**options)
+
+
+def test_a_ready_controlled_keeps_its_own_objective_and_budget():
+    network, (x, y) = model(), data()
+    batches = TensorBatches(x, y, batch_size=10)
+    optimizer = Controlled(torch.optim.Adam(network.parameters()), Objective(network, MSE, batches), total_steps=30)
+    reports = []
+    optimizer.on_report = reports.append
+    _, result = train(network, pair=batches, optimizer=optimizer)
+    assert result.optimizer is optimizer
+    assert optimizer.total_steps == optimizer.steps == 30
+    assert reports
+    assert {record.outcome for record in result.history} <= {"kept", "open"}
+
+
+def test_l_bfgs_gets_the_closure_that_it_needs():
+    network = model()
+    first = MSE(network(data()[0]), data()[1]).item()
+    optimizer = torch.optim.LBFGS(network.parameters(), line_search_fn="strong_wolfe")
+    _, result = train(network, optimizer=optimizer, batch_size=60, max_epochs=3, measure_train_loss=True)
+    assert result.history[-1].train_loss < 0.5 * first
+
+
+def test_the_callers_random_numbers_go_on_as_if_nothing_had_been_drawn():
+    def seed():
+        torch.manual_seed(1)
+        random.seed(1)
+        numpy.random.seed(1)
+
+    network = batch_norm_model()
+    seed()
+    expected = torch.rand(()).item(), random.random(), numpy.random.rand()
+    seed()
+    train(network, optimizer="auto", validation=data())
+    assert (torch.rand(()).item(), random.random(), numpy.random.rand()) == expected
+
+
+@pytest.mark.parametrize("optimizer", ["auto", "cmalight", "adam"])
+def test_the_seed_determines_the_run_and_measuring_leaves_no_trace(optimizer):
+    def run(seed, **options):
+        torch.manual_seed(77 + seed)
+        return train(batch_norm_model(), seed=seed, optimizer=optimizer, **options)[0].state_dict()
+
+    first = run(3)
+    measured = run(3, measure_train_loss=True, validation=data(20), metrics=("r2",), restore_best=False)
+    assert same_state(first, run(3))
+    assert same_state(first, measured)
+    assert not same_state(first, run(4))
+
+
+def test_the_true_loss_is_the_same_after_an_epoch_that_was_undone():
+    """With dropout, too: a measurement draws the same random numbers each time."""
+    options = {"optimizer": "cmalight", "optimizer_options": {"lr": 1e6}, "order": "fixed"}
+    _, result = train(model(dropout=0.5), max_epochs=3, measure_train_loss=True, **options)
+    assert [record.alpha for record in result.history] == [0.0, 0.0, 0.0]
+    assert len({record.train_loss for record in result.history}) == 1
+
+
+def test_with_validation_data_a_run_ends_on_the_best_weights_seen():
+    x, y = data()
+    states = []
+
+    class Keep:
+        def on_epoch_end(self, record):
+            states.append((record.validation_loss, copied_state(network)))
+
+    network = batch_norm_model()
+    options = {"max_epochs": 15, "validation": (x[:20], -y[:20]), "callbacks": [Keep()]}
+    _, result = train(network, **options)
+    best = min(range(15), key=lambda k: states[k][0])
+    assert result.best_epoch == best < 14
+    assert same_state(network.state_dict(), states[best][1])
+    states.clear()
+    train(network := batch_norm_model(), restore_best=False, **options)
+    assert same_state(network.state_dict(), states[-1][1])
+
+
+def test_restore_best_without_validation_looks_at_the_true_training_loss():
+    network = model()
+    optimizer = torch.optim.SGD(network.parameters(), lr=20.0)
+    _, result = train(network, optimizer=optimizer, max_epochs=10, restore_best=True)
+    losses = [record.train_loss for record in result.history]
+    assert MSE(network(data()[0]), data()[1]).item() == pytest.approx(min(losses), rel=1e-12)
+
+
+def test_small_steps_over_a_table_take_one_thread_and_the_callers_come_back():
+    seen = []
+
+    class Look:
+        def on_epoch_end(self, record):
+            seen.append(torch.get_num_threads())
+
+    x, y = torch.ones(40, 4), torch.ones(40, 1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for inputs, network, threads in (
+            (x, nn.Linear(4, 1), None),
+            (x, nn.Linear(4, 1), 2),
+            (torch.ones(40, 3, 4), nn.Sequential(nn.Linear(4, 1), nn.Flatten(), nn.Linear(3, 1)), None),
+            (x, nn.Sequential(nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 1, 4), nn.Flatten()), None),
+        ):
+            train(network, pair=(inputs, y), max_epochs=1, callbacks=[Look()], threads=threads)
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [1, 2, 2, 2]
+
+
+def test_two_runs_in_two_threads_do_not_disturb_each_other():
+    alone = [train(model(dropout=0.3), seed=seed)[0].state_dict() for seed in (1, 2)]
+    networks = [model(dropout=0.3) for _ in range(2)]
+    threads = [
+        threading.Thread(target=train, args=(network,), kwargs={"seed": seed})
+        for seed, network in zip((1, 2), networks, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(same_state(network.state_dict(), state) for network, state in zip(networks, alone, strict=True))
+
+
+def test_a_run_inside_a_callback_changes_nothing():
+    inner = model(dropout=0.3)
+
+    class Inner:
+        def on_epoch_end(self, record):
+            train(inner, max_epochs=1)
+
+    plain, _ = train(model(dropout=0.3))
+    nested, _ = train(model(dropout=0.3), callbacks=[Inner()])
+    assert same_state(plain.state_dict(), nested.state_dict())
+
+
+def test_a_run_that_ends_inside_a_window_is_judged():
+    """What a callback ruins is undone before the model is handed back."""
+    network, (x, y) = model(), data()
+    first = MSE(network(x), y).item()
+
+    class Ruins(StopAfter):
+        def on_epoch_end(self, record):
+            with torch.no_grad():
+                for p in network.parameters():
+                    p.add_(100.0)
+            return super().on_epoch_end(record)
+
+    _, result = train(network, optimizer="auto", max_epochs=40, callbacks=[Ruins(0)])
+    assert result.status is Status.CALLBACK
+    assert "steps ended too high and were undone" in result.reason
+    assert MSE(network(x), y).item() <= first

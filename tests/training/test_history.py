@@ -1,0 +1,184 @@
+"""The history, its file, and what a run shows."""
+
+import io
+import json
+import math
+import os
+import pty
+import subprocess
+import sys
+
+import pandas
+import pytest
+
+from cmalight.training import TensorBoard
+from cmalight.training.history import EpochRecord, History
+from cmalight.training.progress import Display, describe
+from cmalight.training.stopping import StopRules
+from tests.training.common import data, train
+
+RECORD = EpochRecord(3, 1.5, 0.25, 0.5, "accepted", 2, validation_loss=0.3, metrics={"r2": 0.75})
+RULES = StopRules(max_epochs=10)
+
+
+def test_one_record_per_epoch_with_everything_in_it():
+    options = {"optimizer": "cmalight", "validation": data(20), "metrics": ("r2", "mse"), "measure_train_loss": True}
+    _, result = train(max_epochs=4, **options)
+    assert [record.epoch for record in result.history] == [0, 1, 2, 3]
+    assert all(a.seconds < b.seconds for a, b in zip(result.history, result.history[1:], strict=False))
+    last = result.history[-1]
+    assert (last.outcome, last.alpha, last.lr) == ("accepted", 0.1, 0.1)
+    assert [record.evaluations for record in result.history] == [1, 0, 0, 0]
+    assert result.evaluations == 1
+    assert last.phi >= last.batch_loss
+    assert last.metrics["mse"] == pytest.approx(last.validation_loss, rel=1e-9)
+    assert last.train_loss < last.batch_loss
+
+
+def test_under_torchs_optimizers_there_is_nothing_of_a_control():
+    record = train()[1].history[-1]
+    assert (record.outcome, record.alpha, record.phi, record.train_loss) == ("uncontrolled", None, None, None)
+
+
+def test_a_history_is_printed_as_a_short_table():
+    _, result = train(max_epochs=20, validation=data(20), metrics=("r2",))
+    lines = str(result.history).splitlines()
+    assert lines[0].split() == ["epoch", "seconds", "loss", "validation", "metrics", "lr", "evaluations", "outcome"]
+    assert [line.split()[0] for line in lines[1:]] == ["0", "1", "2", "3", "4", "...", "15", "16", "17", "18", "19"]
+    assert len({len(line) for line in lines}) == 1
+    assert repr(History()) == "History of 0 epochs"
+
+
+def test_to_pandas_has_a_row_per_epoch_and_a_column_per_metric():
+    _, result = train(max_epochs=3, validation=data(20), metrics=("r2",))
+    frame = result.history.to_pandas()
+    assert isinstance(frame, pandas.DataFrame)
+    assert len(frame) == 3
+    assert frame["r2"].iloc[-1] == result.history[-1].metrics["r2"]
+    assert "metrics" not in frame
+    assert list(History().to_pandas().columns)[:3] == ["epoch", "seconds", "batch_loss"]
+
+
+def test_json_lines_grow_with_the_run_and_rows_make_the_same_history(tmp_path):
+    path = tmp_path / "history.jsonl"
+    lines = []
+
+    class Count:
+        def on_epoch_end(self, record):
+            lines.append(len(path.read_text().splitlines()))
+
+    _, result = train(max_epochs=3, history_file=path, callbacks=[Count()])
+    assert lines == [1, 2, 3]
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [EpochRecord(**row) for row in rows] == list(result.history)
+    assert [EpochRecord(**row) for row in result.history.to_rows()] == list(result.history)
+
+
+def test_a_number_that_is_not_finite_is_null_in_json():
+    record = EpochRecord(0, 1.0, math.inf, 0.5, "diverged", metrics={"r2": math.nan})
+    plain = json.loads(record.to_json(), parse_constant=lambda _: pytest.fail("not JSON"))
+    assert plain["batch_loss"] is None
+    assert plain["metrics"] == {"r2": None}
+
+
+def test_a_line_per_epoch_where_there_is_no_terminal():
+    stream = io.StringIO()
+    display = Display(RULES, stream)
+    display.note("resumed")
+    display.position(3.5, 1.0)
+    display.epoch_done(RECORD)
+    display.close("it was time")
+    assert stream.getvalue() == (
+        "resumed\n"
+        "epoch 4  loss 0.25  validation 0.3  r2 0.75  lr 0.5  accepted  evaluations 2  1.5 s\n"
+        "stopped: it was time\n"
+    )
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("width", "shown"), [(60, "loss 0.25"), (85, "r2 0.75"), (160, describe(RECORD))])
+def test_a_bar_on_a_terminal_shows_whole_figures_at_every_width(monkeypatch, width, shown):
+    monkeypatch.setenv("COLUMNS", str(width))
+    stream = Terminal()
+    Display(RULES, stream).epoch_done(RECORD)
+    line = stream.getvalue().removeprefix("\r\x1b[K")
+    assert line.startswith("epoch 5/10  ######----------  0:02 left")  # four of ten epochs took 1.5 s
+    assert shown in line
+    assert len(line) < width
+
+
+def test_no_progress_is_shown_where_none_is_wanted(capsys):
+    train()
+    assert capsys.readouterr() == ("", "")
+
+
+TRAINING = """
+import os, tempfile, torch
+from cmalight import fit
+torch.manual_seed(0)
+x = torch.rand(50, 3)
+options = dict(max_epochs=3, validation=(x, x.sum(1)), metrics=("r2", "auc"))
+with tempfile.TemporaryDirectory() as folder:
+    for _ in range(2):
+        options["checkpoint"] = os.path.join(folder, "run.pt")
+        fit(torch.nn.Linear(3, 1), torch.nn.MSELoss(), (x, x.sum(1)), **options)
+"""
+
+
+def test_fit_works_with_torch_alone():
+    """All optional libraries are taken away; torch itself warns when it cannot find NumPy."""
+    blocked = """
+import sys, warnings
+sys.modules.update(dict.fromkeys(("numpy", "pandas", "rich", "sklearn", "tensorboard", "tqdm")))
+warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+"""
+    run = subprocess.run([sys.executable, "-c", blocked + TRAINING], capture_output=True, text=True, check=True)
+    assert run.stdout == ""
+    lines = run.stderr.splitlines()
+    assert [line.split("  ")[0] for line in lines[:4]] == ["epoch 1", "epoch 2", "epoch 3", "stopped: 3 epochs done"]
+    assert lines[-1] == "stopped: nothing left to train: 3 epochs done"
+
+
+def test_a_real_terminal_gets_the_bar_the_figures_and_the_reason():
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "160"}
+    process = subprocess.Popen([sys.executable, "-c", TRAINING], stderr=follower, env=environment)
+    os.close(follower)
+    shown = b""
+    while True:
+        try:
+            chunk = os.read(leader, 4096)
+        except OSError:
+            break
+        if not chunk:
+            break
+        shown += chunk
+    assert process.wait() == 0
+    text = shown.decode()
+    assert "epoch 1/3" in text
+    assert "stopped: 3 epochs done" in text
+
+
+def test_tensorboard_gets_the_scalars(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    _, result = train(max_epochs=3, validation=data(20), metrics=("r2",), callbacks=[TensorBoard(tmp_path)])
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    names = {"loss/batch", "loss/validation", "metric/r2", "control/lr", "outcome/uncontrolled"}
+    assert names <= set(events.Tags()["scalars"])
+    values = [event.value for event in events.Scalars("loss/batch")]
+    assert values == pytest.approx([record.batch_loss for record in result.history], rel=1e-6)
+
+
+def test_a_missing_library_is_named_with_the_line_that_installs_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r'pip install "cmalight\[data\]"'):
+        History().to_pandas()
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ImportError, match=r'pip install "cmalight\[tensorboard\]"'):
+        TensorBoard("folder")

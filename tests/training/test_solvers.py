@@ -1,0 +1,189 @@
+"""Optimizers by name: options are checked up front, schedules follow the share of the run that is done."""
+
+import sys
+
+import pytest
+import schedulefree
+import torch
+from torch import nn
+
+from cmalight import SOAP, Auto, CMALight, Controlled, Objective, TensorBatches, fit
+from cmalight.training import known_solvers, make_solver
+from cmalight.training.schedules import cosine, wsd
+from cmalight.training.solvers import MuonAndAdamW
+from tests.helpers import MSE, copied_state, network, same_state, table
+from tests.training.common import StopAfter
+
+DATA = table(samples=120)
+
+
+def fitted(optimizer, *, epochs=8, model=None, **more):
+    model = network() if model is None else model
+    options = {"batch_size": 20, "max_epochs": epochs, "progress": False, "engine": "eager", **more}
+    return model, fit(model, MSE, DATA, optimizer=optimizer, **options)
+
+
+def test_the_names_are_those_of_the_guide():
+    ours = {"auto", "cmalight", "cmalight-certified", "cma", "ig", "soap"}
+    torchs = {"adam", "adamw", "nadam", "adagrad", "adadelta", "rmsprop", "sgd", "sgd-momentum"}
+    others = {"prodigy", "schedule-free-adamw", "muon"}
+    scheduled = {"adam-cosine", "adam-wsd", "adamw-cosine", "adamw-wsd", "soap-cosine", "soap-wsd", "muon-cosine"}
+    assert set(known_solvers()) == ours | torchs | others | scheduled | {"prodigy-cosine", "sgd-momentum-cosine"}
+
+
+@pytest.mark.parametrize("name", known_solvers())
+def test_every_solver_lowers_the_loss_and_resumes_bit_for_bit(name, tmp_path):
+    options = {"optimizer_options": {"lr": 0.05}, "measure_train_loss": True}
+    whole, result = fitted(name, **options)
+    assert result.history[-1].train_loss < result.history[0].train_loss
+    for epoch in (0, 4):
+        file = tmp_path / f"{epoch}.pt"
+        fitted(name, checkpoint=file, callbacks=[StopAfter(epoch)], **options)
+        parts, resumed = fitted(name, checkpoint=file, **options)
+        assert resumed.resumed_at == epoch + 1
+        assert same_state(copied_state(whole), copied_state(parts))
+        assert [r.lr for r in resumed.history] == [r.lr for r in result.history]
+
+
+def test_auto_is_soap_under_the_watchdog():
+    _, result = fitted("auto", optimizer_options={"betas": (0.8, 0.99)})
+    assert type(result.optimizer) is Auto
+    assert type(result.optimizer.base) is SOAP
+    assert result.optimizer.param_groups[0]["betas"] == (0.8, 0.99)
+    assert result.optimizer.total_steps == 48
+
+
+def test_the_certified_search_is_an_option_of_cmalight():
+    optimizer = make_solver("cmalight-certified", {"lr": 0.1}).make(network().parameters())
+    assert type(optimizer) is CMALight
+    assert optimizer.settings["line_search"] == "certified"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("cmalite", {}, "Unknown optimizer 'cmalite'; did you mean 'cmalight'"),
+        ("adam", {"learning_rate": 1.0}, "Unknown option of 'adam' 'learning_rate'; .*known are lr, betas"),
+        ("auto", {"momentum": 0.9}, "Unknown option of 'auto' 'momentum'"),
+        ("auto", {"total_steps": 5}, "Unknown option of 'auto' 'total_steps'"),
+        ("adam", {"warmup": 0.1}, "Unknown option of 'adam' 'warmup'"),
+        ("adam", {"lr": -1.0}, "Invalid options of 'adam': Invalid learning rate: -1.0"),
+        ("auto", {"lr": "fast"}, "Invalid options of 'auto'"),
+        ("cmalight", {"theta": 2.0}, "Invalid options of 'cmalight': Invalid theta value: 2.0"),
+        ("adam-wsd", {"decay": 2}, "Invalid decay value: 2; expected a number from 0 to 1"),
+        ("adam-cosine", {"warmup": "x"}, "Invalid warmup value: 'x'"),
+        ("muon", {"nesterov": True}, "Unknown option of 'muon' 'nesterov'"),
+    ],
+)
+def test_wrong_names_options_and_values_are_found_before_any_training(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        make_solver(name, options)
+
+
+def test_checking_options_draws_no_random_numbers():
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    make_solver("auto", {"lr": 0.1})
+    assert torch.equal(torch.rand(1), expected)
+
+
+@pytest.mark.parametrize("package", ["prodigyopt", "schedulefree"])
+def test_a_missing_package_is_named_with_the_line_that_installs_it(monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    name = {"prodigyopt": "prodigy-cosine", "schedulefree": "schedule-free-adamw"}[package]
+    with pytest.raises(ImportError, match=rf'needs {package}.*pip install "cmalight\[bench\]"'):
+        make_solver(name)
+
+
+def test_schedules_at_points_that_one_can_compute_by_hand():
+    assert [cosine(s) for s in (0, 0.025, 0.05, 0.525, 1)] == pytest.approx([0, 0.5, 1, 0.5, 0])
+    assert [wsd(s) for s in (0, 0.025, 0.05, 0.6, 0.8, 1)] == pytest.approx([0, 0.5, 1, 1, 0.5, 0])
+    assert [wsd(s, warmup=0.0, decay=0.0) for s in (0, 0.5, 1)] == [1, 1, 1]
+    assert [cosine(s, warmup=1.0) for s in (0, 0.5, 1)] == [0, 0.5, 0]
+
+
+def test_every_step_has_the_schedules_lr_in_its_middle_and_the_groups_keep_the_peak(monkeypatch):
+    seen = []
+    step = torch.optim.Adam.step
+
+    def noted(self, *arguments):
+        seen.append(self.param_groups[0]["lr"])
+        return step(self, *arguments)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", noted)
+    _, result = fitted("adam-wsd", optimizer_options={"lr": 0.02, "decay": 0.5})
+    assert seen == pytest.approx([0.02 * wsd((k + 0.5) / 48, decay=0.5) for k in range(48)])
+    assert result.optimizer.param_groups[0]["lr"] == 0.02
+    assert [record.lr for record in result.history] == seen[5::6]
+
+
+def test_a_checkpoint_of_another_schedule_or_solver_is_refused(tmp_path):
+    fitted("adam-cosine", checkpoint=tmp_path / "run.pt")
+    with pytest.raises(ValueError, match="schedule was"):
+        fitted("adam-cosine", checkpoint=tmp_path / "run.pt", optimizer_options={"warmup": 0.5})
+    with pytest.raises(ValueError, match="solver was adam-cosine, now adam"):
+        fitted("adam", checkpoint=tmp_path / "run.pt")
+
+
+def test_muon_is_for_matrices_and_adamw_for_the_rest():
+    model = network()
+    optimizer = MuonAndAdamW(model.parameters(), lr=0.02)
+    assert [{p.dim() for p in group["params"]} for group in optimizer.param_groups] == [{2}, {1}]
+    twin = network()
+    muon = torch.optim.Muon(
+        [p for p in twin.parameters() if p.dim() == 2], lr=0.02, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"
+    )
+    rest = [p for p in twin.parameters() if p.dim() != 2]
+    adamw = torch.optim.AdamW(rest, lr=0.02, weight_decay=0.1, betas=(0.9, 0.95))
+    for _ in range(3):
+        for one, optimizers in ((model, (optimizer,)), (twin, (muon, adamw))):
+            one.zero_grad()
+            MSE(one(DATA[0]), DATA[1]).backward()
+            for each in optimizers:
+                each.step()
+    assert same_state(copied_state(model), copied_state(twin))
+    only_vectors = MuonAndAdamW([nn.Parameter(torch.ones(3))])
+    assert only_vectors.step(lambda: torch.ones(())) == 1.0
+
+
+def test_a_schedule_free_run_is_that_of_a_loop_that_switches_around_every_epoch():
+    model, _ = fitted("schedule-free-adamw", epochs=5, order="fixed", optimizer_options={"lr": 0.05})
+    twin = network()
+    optimizer = schedulefree.AdamWScheduleFree(twin.parameters(), lr=0.05)
+    batches = TensorBatches(*DATA, batch_size=20, order="fixed")
+    for _ in range(5):
+        optimizer.train()
+        for x, y in batches:
+            optimizer.zero_grad()
+            MSE(twin(x), y).backward()
+            optimizer.step()
+        optimizer.eval()
+    assert same_state(copied_state(model), copied_state(twin))
+
+
+@pytest.mark.parametrize("controlled", [False, True])
+def test_a_schedule_free_optimizer_is_measured_and_handed_back_where_it_is_judged(controlled):
+    model = network()
+    optimizer = schedulefree.AdamWScheduleFree(model.parameters(), lr=0.05)
+    if controlled:
+        objective = Objective(model, MSE, TensorBatches(*DATA, batch_size=20))
+        optimizer = Controlled(optimizer, objective, total_steps=30)
+    fitted(optimizer, epochs=5, model=model, validation=DATA, restore_best=True)
+    _, result = fitted(optimizer, epochs=0, model=model)
+    assert result.optimizer.param_groups[0]["train_mode"] is False
+
+
+def test_an_epoch_that_breaks_off_ends_where_the_optimizer_is_judged():
+    calls = iter(range(100))
+
+    def loss_fn(output, target):
+        if next(calls) == 9:
+            raise RuntimeError("broken")
+        return MSE(output, target)
+
+    model = network()
+    optimizer = schedulefree.AdamWScheduleFree(model.parameters(), lr=0.05)
+    with pytest.raises(RuntimeError, match="broken"):
+        fit(model, loss_fn, DATA, optimizer=optimizer, batch_size=20, max_epochs=5, progress=False)
+    assert optimizer.param_groups[0]["train_mode"] is False
