@@ -25,7 +25,7 @@ SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz", ".parquet", ".xlsx")
 _INDEX = re.compile(r"Unnamed: \d+")  # what pandas calls a column without a name: the index of `to_csv()`
 _DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[ T].*)?"
 _SAMPLE_ROWS = 1000
-_PARTS = ("month", "day", "weekday", "hour")
+_PARTS = ("month", "day", "day_of_week", "hour")
 
 
 def read_table(source: str | os.PathLike[str]) -> pd.DataFrame:
@@ -81,7 +81,8 @@ def _read(path: Path) -> pd.DataFrame:
         return pd.read_parquet(path)
     if path.suffix.lower() == ".xlsx":
         with needed(f"Reading {path} needs openpyxl", "excel"):
-            return pd.read_excel(path)
+            codes = _codes(pd.read_excel(path, dtype=str, nrows=_SAMPLE_ROWS))
+        return pd.read_excel(path, dtype=codes)
     try:
         return _read_csv(path, "utf-8-sig")
     except UnicodeDecodeError:
@@ -97,11 +98,17 @@ def _read_csv(path: Path, encoding: str) -> pd.DataFrame:
     cells = pd.read_csv(path, dtype=str, nrows=_SAMPLE_ROWS, **options)
     if separator == ";" and any(column.str.fullmatch(r"-?\d+,\d+").any() for _, column in cells.items()):
         options["decimal"] = ","
-    codes = [name for name, column in cells.items() if column.str.fullmatch(r"0\d+").any()]
-    return pd.read_csv(path, dtype=dict.fromkeys(codes, str), low_memory=False, **options)
+    return pd.read_csv(path, dtype=_codes(cells), low_memory=False, **options)
 
 
-def column_kinds(frame: pd.DataFrame, *, categorical: Collection[str] = (), drop: Collection[str] = ()) -> dict[str, str]:
+def _codes(cells: pd.DataFrame) -> dict[Any, type[str]]:
+    """Columns with leading zeros: codes such as zip codes, which a reader would take for numbers."""
+    return {name: str for name, column in cells.items() if column.str.fullmatch(r"0\d+").any()}
+
+
+def column_kinds(
+    frame: pd.DataFrame, *, categorical: Collection[str] = (), drop: Collection[str] = ()
+) -> dict[str, str]:
     """Decide what each column is: "number", "text", "date" or "date, day first".
 
     Args:
@@ -181,7 +188,7 @@ def convert(frame: pd.DataFrame, kinds: Mapping[str, str], source: str) -> pd.Da
             converted[f"{name} (days)"] = (dates - pd.Timestamp(2000, 1, 1)) / pd.Timedelta(days=1)
             converted |= {f"{name} ({part})": getattr(dates.dt, part).astype(float) for part in _PARTS}
     table = pd.DataFrame(converted, index=frame.index)
-    numbers = table.columns[[kind != object for kind in table.dtypes]]
+    numbers = [name for name in table if table[name].dtype != np.dtype(object)]
     table[numbers] = table[numbers].astype(float).replace([np.inf, -np.inf], np.nan)
     return table
 

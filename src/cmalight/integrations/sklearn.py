@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cmalight.errors import check_choice, check_flag, check_fraction, check_whole, invalid, is_number, needed
+from cmalight.models import ACTIVATIONS
 from cmalight.training import Status, fit
 from cmalight.training.weights import SampleWeighted, with_weights
 
@@ -25,14 +26,6 @@ with needed("The estimators need scikit-learn 1.6 or newer", "sklearn"):
         check_is_fitted,
         validate_data,
     )
-
-ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "relu": nn.ReLU,
-    "tanh": nn.Tanh,
-    "sigmoid": nn.Sigmoid,
-    "gelu": nn.GELU,
-    "silu": nn.SiLU,
-}
 
 _ROWS_AT_ONCE = 1 << 16
 _OUTLIER = 3.0  # scaled inputs are drawn in smoothly so that none is further out than this

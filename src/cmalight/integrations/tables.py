@@ -1,4 +1,4 @@
-"""Train a network on a table, keep it in a file, predict and score: what `cmalight train`, `predict`, `evaluate` call."""
+"""Train a network on a table, keep it in a file, predict and score: the library behind `cmalight train`."""
 
 from __future__ import annotations
 
@@ -216,11 +216,12 @@ def train_table(
     check_seed("seed", seed)
     _check_outputs(source, save, curve)
     if not isinstance(source, pd.DataFrame) and _is_dataset(source):
-        frame, name, target, task = *_dataset(str(source), target), task
+        name = str(source)
+        frame, target, task = _dataset(name, target)
     else:
         frame, name = _frame(source)
     if target is None:
-        raise ValueError(f"name the column to predict (target), one of {', '.join(map(str, frame.columns))}")
+        raise ValueError(f"name the column to predict (--target), one of {', '.join(map(str, frame.columns))}")
     require_column(frame, target, name)
     logger.info("table: %s, %d rows, %d columns", name, *frame.shape)
     frame = _with_target(frame, target, name)
@@ -331,15 +332,18 @@ def _is_dataset(source: str | os.PathLike[str]) -> bool:
     return not Path(source).exists() and not str(source).lower().endswith(SUFFIXES) and os.sep not in str(source)
 
 
-def _dataset(name: str, target: str | None) -> tuple[pd.DataFrame, str, str]:
+def _dataset(name: str, target: str | None) -> tuple[pd.DataFrame, str, Task]:
     from cmalight.datasets import load_dataset
 
     if target is not None:
-        raise ValueError(f"target is for files; the data set {name} has its own")
-    data = load_dataset(name)
+        raise ValueError(f"--target is for files; the data set {name} has its own")
+    data = load_dataset(name, scale=False)
+    if data.x_train.ndim != 2:
+        raise ValueError(f"the data set {name} holds images, not a table; train on it with `cmalight.fit`")
     inputs = np.concatenate((data.x_train, data.x_test))
-    frame = pd.DataFrame(inputs, columns=data.features or [f"x{number}" for number in range(inputs.shape[1])])
-    return frame.assign(target=np.concatenate((data.y_train, data.y_test))), name, "target"
+    truth = np.concatenate((data.y_train, data.y_test)).reshape(len(inputs))
+    frame = pd.DataFrame(inputs, columns=data.feature_names or [f"x{number}" for number in range(inputs.shape[1])])
+    return frame.assign(target=np.array(data.class_names)[truth] if data.class_names else truth), "target", data.task
 
 
 def _with_target(frame: pd.DataFrame, target: str, name: str) -> pd.DataFrame:
@@ -381,7 +385,7 @@ def _target(column: pd.Series, guess: Any) -> Any:
 
 def _encoder(table: pd.DataFrame) -> Any:
     """Numbers with gaps filled, and one input per frequent category; rare and unknown categories share one."""
-    words = [name for name in table if table[name].dtype == object]
+    words = [name for name in table if table[name].dtype == np.dtype(object)]
     categories = OneHotEncoder(
         handle_unknown="infrequent_if_exist", min_frequency=3, max_categories=100, sparse_output=False
     )
