@@ -228,6 +228,8 @@ def train_table(
     task = task or _guess_task(frame[target])
     check_choice("task", task, ("regression", "classification"))
     is_class = task == "classification"
+    if "class_weight" in options and not is_class:
+        raise ValueError(f"class_weight is for classes, but {target!r} is a number")
     linear, guess = (LogisticRegression(max_iter=1000), DummyClassifier()) if is_class else (Ridge(), DummyRegressor())
     network = (CMALightClassifier if is_class else CMALightRegressor)(random_state=seed, **options)
     truth = _target(frame[target], guess)
