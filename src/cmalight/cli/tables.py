@@ -17,7 +17,7 @@ from cmalight.cli.errors import A_PATH, INTERRUPTED, show_messages
 @click.option("--categorical", multiple=True, metavar="COLUMN", help="Categories although they look like numbers.")
 @click.option("--drop", multiple=True, metavar="COLUMN", help="Column to leave out.")
 @click.option("--class-weight", type=click.Choice(["balanced"]), help="Give all classes the same weight.")
-@click.option("--max-epochs", type=click.IntRange(1), default=60, show_default=True, help="Maximum number of epochs.")
+@click.option("--max-epochs", type=click.IntRange(1), default=40, show_default=True, help="Maximum number of epochs.")
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), help="Maximum training time in seconds.")
 @click.option("--test-share", type=float, default=0.25, show_default=True, help="Share of the rows to score on.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed.")

@@ -42,17 +42,17 @@ class _NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         hidden_layer_sizes: int | Sequence[int] = (128, 128),
         *,
         activation: str = "relu",
-        dropout: float = 0.0,
+        dropout: float = 0.1,
         optimizer: str = "auto",
         lr: float | None = None,
         weight_decay: float = 0.01,
         optimizer_options: Mapping[str, Any] | None = None,
         batch_size: int | Literal["auto"] = "auto",
-        max_epochs: int | None = 60,
+        max_epochs: int | None = 40,
         time_limit: float | None = None,
         early_stopping: bool = True,
         validation_fraction: float = 0.1,
-        patience: int = 20,
+        patience: int = 15,
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
@@ -185,7 +185,7 @@ class CMALightRegressor(RegressorMixin, _NetworkEstimator):  # type: ignore[misc
         lr: Learning rate; None takes 0.003 for "auto" and the optimizer's own for others.
         weight_decay: Weight decay of the optimizer.
         optimizer_options: Other arguments of the optimizer.
-        batch_size: Rows per step; "auto" makes about 50 batches per epoch, of 32 to 128 rows.
+        batch_size: Rows per step; "auto" makes about 30 batches per epoch, of 16 to 128 rows.
         max_epochs: Maximum number of epochs; None only with a time limit.
         time_limit: Maximum training time in seconds.
         early_stopping: Keep rows aside, stop when the loss on these rows no longer falls, and keep the best weights.
@@ -281,7 +281,7 @@ class CMALightClassifier(ClassifierMixin, _NetworkEstimator):  # type: ignore[mi
         lr: Learning rate; None takes 0.003 for "auto" and the optimizer's own for others.
         weight_decay: Weight decay of the optimizer.
         optimizer_options: Other arguments of the optimizer.
-        batch_size: Rows per step; "auto" makes about 50 batches per epoch, of 32 to 128 rows.
+        batch_size: Rows per step; "auto" makes about 30 batches per epoch, of 16 to 128 rows.
         max_epochs: Maximum number of epochs; None only with a time limit.
         time_limit: Maximum training time in seconds.
         early_stopping: Keep rows aside, stop when the loss on these rows no longer falls, and keep the best weights.
@@ -323,17 +323,17 @@ class CMALightClassifier(ClassifierMixin, _NetworkEstimator):  # type: ignore[mi
         hidden_layer_sizes: int | Sequence[int] = (128, 128),
         *,
         activation: str = "relu",
-        dropout: float = 0.0,
+        dropout: float = 0.1,
         optimizer: str = "auto",
         lr: float | None = None,
         weight_decay: float = 0.01,
         optimizer_options: Mapping[str, Any] | None = None,
         batch_size: int | Literal["auto"] = "auto",
-        max_epochs: int | None = 60,
+        max_epochs: int | None = 40,
         time_limit: float | None = None,
         early_stopping: bool = True,
         validation_fraction: float = 0.1,
-        patience: int = 20,
+        patience: int = 15,
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -463,7 +463,7 @@ def _weights(sample_weight: Any, inputs: Any) -> Any:
 
 
 def _batch_size(given: Any, rows: int) -> int:
-    return max(32, min(128, rows // 50)) if given == "auto" else int(given)
+    return max(16, min(128, rows // 30)) if given == "auto" else int(given)
 
 
 def _plain(number: Any) -> Any:
