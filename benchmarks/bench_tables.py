@@ -2,8 +2,8 @@
 
     CMALIGHT_DATA=FOLDER python benchmarks/bench_tables.py --results tables.jsonl
 
-Each finished fit is one line of the results file; the same command goes on where it stopped, and --show prints the table
-of what is there.
+Each finished fit is one line of the results file. The same command goes on where it stopped; --show prints the table of
+what is there.
 """
 
 from __future__ import annotations

@@ -70,11 +70,11 @@ def test_rows_that_weigh_more_are_fitted_better():
     x = np.array([[0.0], [0.0], [1.0], [1.0]] * 20)
     y = np.array([0.0, 1.0, 0.0, 1.0] * 20)
     weight = np.array([3.0, 1.0, 1.0, 3.0] * 20)
-    options = {"optimizer": "adam", "lr": 0.02, "max_epochs": 60}
+    options = {"optimizer": "adam", "lr": 0.02, "max_epochs": 60, "dropout": 0.0, "early_stopping": False}
     predicted = small(**options).fit(x, y, sample_weight=weight).predict([[0.0], [1.0]])
     assert predicted == pytest.approx([0.25, 0.75], abs=0.06)
     labels = np.where(y > 0, "yes", "no")
-    model = small(CMALightClassifier, early_stopping=True, **options).fit(x, labels, sample_weight=weight)
+    model = small(CMALightClassifier, **options).fit(x, labels, sample_weight=weight)
     assert model.predict_proba([[0.0], [1.0]])[:, 1] == pytest.approx([0.25, 0.75], abs=0.1)
     with pytest.raises(ValueError, match="sample_weight"):
         small().fit(x, y, sample_weight=weight[:3])
@@ -82,8 +82,8 @@ def test_rows_that_weigh_more_are_fitted_better():
 
 def test_classes_may_be_words():
     x, y = flowers()
-    model = CMALightClassifier(20, max_epochs=30, random_state=0).fit(x, y)
-    assert model.score(x, y) > 0.93
+    model = CMALightClassifier(random_state=0).fit(x, y)
+    assert model.score(x, y) > 0.9
     assert set(model.predict(x)) <= {"setosa", "versicolor", "virginica"}
     probabilities = model.predict_proba(x)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1)
@@ -102,7 +102,7 @@ def test_a_grid_search_tries_every_solver_on_two_processes():
 
 def test_cross_validation_works():
     x, y = flowers()
-    assert cross_val_score(small(CMALightClassifier, max_epochs=20), x, y, cv=3).mean() > 0.85
+    assert cross_val_score(CMALightClassifier(random_state=0), x, y, cv=3).mean() > 0.85
 
 
 def through_a_file(model):
@@ -159,8 +159,8 @@ def test_every_solver_that_fit_knows_is_one(optimizer):
         ({"early_stopping": "yes"}, "early_stopping"),
         ({"early_stopping": True, "validation_fraction": 1.5}, "validation_fraction"),
         ({"batch_size": 0}, "batch_size"),
-        ({"max_epochs": None}, "Give a run an end"),
-        ({"optimizer_options": {"speed": 1}}, "unexpected keyword argument 'speed'"),
+        ({"max_epochs": None}, "A run needs an end"),
+        ({"optimizer_options": {"speed": 1}}, "Unknown option of 'auto' 'speed'"),
     ],
     ids=str,
 )
@@ -195,7 +195,7 @@ def test_a_regression_in_other_units_is_fitted_alone_and_in_a_pipeline(in_pipeli
 def test_an_outlier_does_not_ruin_the_other_rows():
     x, y = regression()
     x[0, 0] = 1e6
-    assert CMALightRegressor(20, random_state=0).fit(x, y).score(x, y) > 0.5
+    assert CMALightRegressor(random_state=0).fit(x, y).score(x, y) > 0.5
 
 
 def test_the_weights_are_plain_arrays():

@@ -26,7 +26,7 @@ from cmalight.cli.errors import A_PATH, INTERRUPTED, show_messages
 @click.option("--quiet", is_flag=True, help="Show warnings and errors only.")
 @click.pass_context
 def train(
-    context: click.Context, source: str, class_weight: str | None, save: Path | None, quiet: bool, **options: Any
+    context: click.Context, /, source: str, class_weight: str | None, save: Path | None, quiet: bool, **options: Any
 ) -> None:
     """Train a network on a FILE (csv, parquet, xlsx) or on a DATASET of `cmalight datasets list`.
 
@@ -35,8 +35,9 @@ def train(
     show_messages(quiet=quiet)
     from cmalight.integrations.tables import train_table
 
-    weights = {} if class_weight is None else {"class_weight": class_weight}
-    result = train_table(source, save=save, verbose=not quiet, **weights, **options)
+    if class_weight is not None:
+        options["class_weight"] = class_weight
+    result = train_table(source, save=save, verbose=not quiet, **options)
     if save is None and not quiet:
         click.echo("The model is not kept: give --save FILE to keep it for `cmalight predict`.")
     if result.interrupted:

@@ -98,7 +98,8 @@ def _read_csv(path: Path, encoding: str) -> pd.DataFrame:
     cells = pd.read_csv(path, dtype=str, nrows=_SAMPLE_ROWS, **options)
     if separator == ";" and any(column.str.fullmatch(r"-?\d+,\d+").any() for _, column in cells.items()):
         options["decimal"] = ","
-    return pd.read_csv(path, dtype=_codes(cells), low_memory=False, **options)
+    frame: pd.DataFrame = pd.read_csv(path, dtype=_codes(cells), low_memory=False, **options)
+    return frame
 
 
 def _codes(cells: pd.DataFrame) -> dict[Any, type[str]]:
@@ -127,8 +128,8 @@ def column_kinds(
         require_column(frame, name, "the table")
     kinds: dict[str, str] = {}
     left_out: dict[str, list[str]] = {}
-    for name, column in frame.items():
-        name = str(name)
+    for label, column in frame.items():
+        name = str(label)
         if name in drop:
             continue
         if _INDEX.fullmatch(name):
@@ -188,7 +189,7 @@ def convert(frame: pd.DataFrame, kinds: Mapping[str, str], source: str) -> pd.Da
             converted[f"{name} (days)"] = (dates - pd.Timestamp(2000, 1, 1)) / pd.Timedelta(days=1)
             converted |= {f"{name} ({part})": getattr(dates.dt, part).astype(float) for part in _PARTS}
     table = pd.DataFrame(converted, index=frame.index)
-    numbers = [name for name in table if table[name].dtype != np.dtype(object)]
+    numbers = table.columns[[kind != np.dtype(object) for kind in table.dtypes]]
     table[numbers] = table[numbers].astype(float).replace([np.inf, -np.inf], np.nan)
     return table
 
@@ -200,7 +201,7 @@ def _checked(column: pd.Series, converted: pd.Series, expected: str, source: str
     return converted
 
 
-def _dates(column: pd.Series, *, day_first: bool) -> pd.Series:
+def _dates(column: Any, *, day_first: bool) -> Any:
     if pd.api.types.is_datetime64_any_dtype(column):
         return column.dt.tz_localize(None)
     return pd.to_datetime(column, errors="coerce", format="mixed", dayfirst=day_first, utc=True).dt.tz_localize(None)

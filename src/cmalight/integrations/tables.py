@@ -90,7 +90,9 @@ class TableModel:
         Raises:
             DataError: The table lacks a column, or holds something else than at training.
         """
-        frame, name = _frame(source)
+        return self._predict(*_frame(source), probabilities)
+
+    def _predict(self, frame: pd.DataFrame, name: str, probabilities: bool) -> pd.DataFrame:
         inputs = self.encoder.transform(convert(frame, self.kinds, name))
         network = self.models[_NETWORK]
         predicted = pd.DataFrame({"prediction": network.predict(inputs)}, index=frame.index)
@@ -129,7 +131,7 @@ class TableModel:
             OSError: The file cannot be written.
         """
         with needed("Model files need skops", "cli"):
-            import skops.io
+            import skops.io  # type: ignore[import-untyped]
         write_atomically(Path(path), skops.io.dumps({"format": _FORMAT, **vars(self)}))
 
 
@@ -148,7 +150,7 @@ def load_model(path: str | os.PathLike[str]) -> TableModel:
     """
     with needed("Model files need skops", "cli"):
         import skops.io
-        from skops.io.exceptions import UntrustedTypesFoundException
+        from skops.io.exceptions import UntrustedTypesFoundException  # type: ignore[import-untyped]
     data = require_file(path).read_bytes()
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -289,7 +291,7 @@ def predict_table(
     frame, name = _frame(source)
     for column in keep:
         require_column(frame, column, name)
-    result = frame[list(keep)].join(loaded.predict(frame, probabilities=probabilities))
+    result = frame[list(keep)].join(loaded._predict(frame, name, probabilities))
     if out is not None:
         write_atomically(Path(out), result.to_csv(index=False))
     return result
