@@ -213,6 +213,13 @@ def train_table(
     Raises:
         OSError: A file cannot be read or written.
         ValueError: An argument or the table cannot be used.
+
+    Example:
+        >>> from sklearn.datasets import load_wine
+        >>> from cmalight.integrations.tables import train_table
+        >>> result = train_table(load_wine(as_frame=True).frame, "target", max_epochs=20)
+        >>> result.scores.beats_guess
+        True
     """
     check_fraction("test_share", test_share)
     check_seed("seed", seed)
