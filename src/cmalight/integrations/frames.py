@@ -203,7 +203,7 @@ def _checked(column: pd.Series, converted: pd.Series, expected: str, source: str
 
 def _dates(column: Any, *, day_first: bool) -> Any:
     if pd.api.types.is_datetime64_any_dtype(column):
-        return column.dt.tz_localize(None)
+        return pd.to_datetime(column, utc=True).dt.tz_localize(None)
     return pd.to_datetime(column, errors="coerce", format="mixed", dayfirst=day_first, utc=True).dt.tz_localize(None)
 
 
