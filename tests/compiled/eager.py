@@ -54,7 +54,7 @@ class Pair:
         self.program: Program = compile_training(model, loss_fn, self.optimizer, batches)
         self.dtype = next(model.parameters()).dtype
 
-    def epoch(self, number: int, factors: Sequence[float] | None = None) -> None:
+    def epoch(self, number: int, factors: Sequence[float] | None = None, tolerance: float | None = None) -> None:
         """One epoch of both, in two calls; the losses have to agree."""
         permutation = self.batches.permutation(number)
         factors = factors or [1 / (1 + i) for i in range(len(self.batches))]
@@ -64,24 +64,24 @@ class Pair:
         after = torch.get_rng_state()
         torch.manual_seed(number)
         expected = eager_steps(self.twin, self.loss_fn, self.twin_optimizer, self.batches, permutation, factors)
-        close(losses, expected, self.dtype)
+        close(losses, expected, tolerance or TOLERANCE[self.dtype])
         assert torch.equal(torch.get_rng_state(), after)
 
-    def check(self, *, state: bool = True) -> None:
+    def check(self, *, state: bool = True, tolerance: float | None = None) -> None:
         """Parameters, buffers and, where it is unique, optimizer state agree."""
+        tolerance = tolerance or TOLERANCE[self.dtype]
         for (name, ours), theirs in zip(
             self.model.state_dict().items(), self.twin.state_dict().values(), strict=True
         ):
-            close(ours, theirs, self.dtype, name)
+            close(ours, theirs, tolerance, name)
         if state:
             mine, other = self.optimizer.state_dict()["state"], self.twin_optimizer.state_dict()["state"]
             assert mine.keys() == other.keys()
             for key in mine:
                 assert mine[key].keys() == other[key].keys()
                 for name in mine[key]:
-                    close(torch.as_tensor(mine[key][name]), torch.as_tensor(other[key][name]), self.dtype, name)
+                    close(torch.as_tensor(mine[key][name]), torch.as_tensor(other[key][name]), tolerance, name)
 
 
-def close(ours: Tensor, theirs: Tensor, dtype: torch.dtype, name: str = "") -> None:
-    tolerance = TOLERANCE[dtype]
+def close(ours: Tensor, theirs: Tensor, tolerance: float, name: str = "") -> None:
     torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance, msg=lambda text: f"{name}: {text}")

@@ -15,7 +15,7 @@ from tests.compiled.eager import Pair
 
 MAKES = {
     "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5),
-    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01, eps=1e-4),
     "soap": lambda p: SOAP(p, lr=0.01, refresh_interval=2),
 }
 

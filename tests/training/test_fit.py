@@ -416,3 +416,14 @@ def test_a_run_that_ends_inside_a_window_is_judged():
     assert result.status is Status.CALLBACK
     assert "steps ended too high and were undone" in result.reason
     assert MSE(network(x), y).item() <= first
+
+
+def test_a_model_that_several_processes_train_is_refused():
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        with pytest.raises(ValueError, match="fit trains in one process"):
+            train(nn.parallel.DistributedDataParallel(model()))
+    finally:
+        torch.distributed.destroy_process_group()
