@@ -197,3 +197,8 @@ def test_augmentation_moves_pictures_in_training_mode_alone():
     assert layer(x).shape == x.shape
     assert not torch.equal(layer(x), x)
     assert torch.equal(layer.eval()(x), x)
+
+
+def test_the_engine_that_ran_is_recorded():
+    assert result_of(engine="eager").engine_used == "eager"
+    assert result_of(engine="auto").engine_used in ("eager", "compiled")
