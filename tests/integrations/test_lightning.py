@@ -50,9 +50,6 @@ class Regression(LightningModule):
         self.log("train_loss", loss, batch_size=len(batch[1]))
         return loss
 
-    def validation_step(self, batch):
-        self.log("val_loss", self.loss(batch))
-
     def objective(self):
         steps = self.trainer.estimated_stepping_batches  # loads the data, too
         data = self.trainer.train_dataloader
@@ -161,11 +158,11 @@ class ResumableLoader(DataLoader):
     done = 0
 
     def __iter__(self):
+        begin = self.done % len(self)
         for number, batch in enumerate(super().__iter__()):
-            if number >= self.done:
+            if number >= begin:
                 self.done = number + 1
                 yield batch
-        self.done = 0
 
     def state_dict(self):
         return {"done": self.done}
@@ -196,6 +193,9 @@ def test_what_went_wrong_is_undone_before_validation_and_checkpoints_when_it_is_
             if self.current_epoch == 1 and batch_idx == 6:
                 batch = batch[0], batch[1] * 1e30
             return self.loss(batch)
+
+        def validation_step(self, batch):
+            self.log("val_loss", self.loss(batch))
 
         def on_validation_start(self):
             if not self.trainer.sanity_checking:
