@@ -171,12 +171,19 @@ class ResumableLoader(DataLoader):
         self.done = state["done"]
 
 
+class WithOwnData(Regression):
+    """Asking the Trainer for its steps loads the data before the checkpoint is read: its place in them is lost."""
+
+    def objective(self):
+        return Objective(self, None, loader(), forward=lambda m, b: (m.loss(b), len(b[1]))), 28
+
+
 @pytest.mark.parametrize("scheduler", [False, True])
 def test_a_checkpoint_in_the_middle_of_an_epoch_resumes_bit_for_bit(tmp_path, scheduler):
     saved = ModelCheckpoint(tmp_path, every_n_train_steps=9, save_top_k=-1, filename="{step}")
-    whole = Regression(scheduler)
+    whole = WithOwnData(scheduler)
     trainer(saved).fit(whole, ResumableLoader(TensorDataset(X, Y), batch_size=16))
-    resumed = Regression(scheduler)
+    resumed = WithOwnData(scheduler)
     again = trainer()
     data = ResumableLoader(TensorDataset(X, Y), batch_size=16)
     again.fit(resumed, data, ckpt_path=tmp_path / "step=9.ckpt", weights_only=True)
