@@ -5,11 +5,11 @@ import inspect
 import warnings
 
 import pytest
+from cmalight.integrations.lightning import WatchdogCallback
 
 import cmalight
 from cmalight import bench, datasets, models
 from cmalight.integrations import tables
-from cmalight.integrations.lightning import WatchdogCallback
 
 # One after the other in one folder where the second reads what the first wrote.
 EXAMPLES = {
