@@ -36,9 +36,7 @@ def main() -> None:
     model = BertForSequenceClassification(config)
     dataset = Sentences(512)
     loader = DataLoader(dataset, batch_size=16, collate_fn=default_data_collator)
-    objective = Objective(
-        model, None, loader, forward=lambda model, batch: (model(**batch).loss, len(batch["labels"]))
-    )
+    objective = Objective(model, None, loader, forward=lambda model, batch: (model(**batch).loss, len(batch["labels"])))
     optimizer = Controlled(torch.optim.AdamW(model.parameters(), lr=3e-3), objective)
     optimizer.on_report = print
     arguments = TrainingArguments(

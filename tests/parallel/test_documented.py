@@ -1,5 +1,8 @@
 """The page on several processes runs as it stands, on two of them."""
 
+import re
+from pathlib import Path
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -9,14 +12,15 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from cmalight import Auto, Objective
 from tests.helpers import table
-from tests.test_documents import python_blocks
 
 from .processes import on_ranks
+
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "distributed.md"
 
 
 def _page(_):
     """DDP's block, FSDP2's and that on mixed precision."""
-    blocks = python_blocks("docs/guides/distributed.md")
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     blocks[0] = blocks[0].removeprefix('dist.init_process_group("gloo")\n')  # done already
     loop = "for _ in range(epochs):\n    for x, y in loader:\n        loss_fn(model(x), y).backward()\n"
     loop += "        optimizer.step()\n        optimizer.zero_grad()\n"
@@ -30,7 +34,7 @@ def _page(_):
             "dist": dist, "DistributedSampler": DistributedSampler, "DataLoader": DataLoader,
             "fully_shard": fully_shard, "DistributedDataParallel": DistributedDataParallel,
             "Auto": Auto, "Objective": Objective, "torch": torch,
-            "dataset": dataset, "sampler": sampler, "loader": DataLoader(dataset, batch_size=8, sampler=sampler),
+            "dataset": dataset, "sampler": sampler, "loader": DataLoader(dataset, batch_size=64, sampler=sampler),
             "model": model, "layers": [model[0], model[2]], "loss_fn": nn.MSELoss(), "epochs": 3,
         }  # fmt: skip
         exec(code, names)
