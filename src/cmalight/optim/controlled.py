@@ -344,6 +344,7 @@ class Controlled(WindowOptimizer):
         self._share = min(row[0] for row in ranks.gather(min(own, 1.0)))
         return self._share
 
+    @torch.no_grad()
     def _look(self) -> float:
         """The sample's loss where the base is judged, +inf where it is not finite."""
         switches = self.base.param_groups[0].get("train_mode") is True  # a schedule-free base trains at another point

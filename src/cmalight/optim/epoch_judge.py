@@ -160,6 +160,7 @@ class EpochJudge:
         self._end.modules.restore()
         run_state.go_to(self._end.weights, alpha / self._zeta, start.weights)
 
+    @torch.no_grad()
     def _evaluate(self) -> float:
         self._optimizer.evaluations += 1
         value = self._objective()
@@ -167,11 +168,11 @@ class EpochJudge:
             raise ValueError("The objective gave None; expected it to return the mean loss")
         return self._with_penalty(float(value))
 
+    @torch.no_grad()
     def _look(self) -> float:
         sample = getattr(self._objective, "sample", None)
         return self._with_penalty(float(self._objective() if sample is None else sample()()))
 
-    @torch.no_grad()
     def _with_penalty(self, value: float) -> float:
         penalty = self._optimizer.penalty()
         value += 0.0 if penalty is None else float(penalty)
