@@ -48,7 +48,8 @@ def sample_batches(data: Iterable[Any], *, weights: int, rows: Sequence[int] | N
     if rows is None and type(loader.batch_sampler) is not BatchSampler:  # a sampler of the user's own cuts the batches
         cut = list(loader.batch_sampler or ())
         return [_item_batch(loader, cut[number]) for number in _drawn(range(len(cut)), 1)]
-    return [_item_batch(loader, part) for part in _cut(_population(loader), loader.batch_size or 1, weights, rows)]
+    cut = _cut(_population(loader), loader.batch_size or 1, weights, rows)
+    return [_item_batch(loader, part) for part in cut if part]
 
 
 def _map_style(data: Any) -> DataLoader[Any] | None:

@@ -219,6 +219,7 @@ class Controlled(WindowOptimizer):
                 self.judge()
         return torch.cat(losses)
 
+    @torch.inference_mode(False)
     @torch.no_grad()
     def judge(self) -> WindowReport | None:
         """Close the window now: before measuring, before saving the final model, or when leaving early.
@@ -237,11 +238,12 @@ class Controlled(WindowOptimizer):
             is_finite = all(row[1] for row in rows)
         steps, memory = window.steps, self._memory or self._memory_now
         f_end = self._look() if is_finite else math.inf
-        verdict, self._memory = self.rule.decide(memory, f_end, steps)
+        verdict, memory_after = self.rule.decide(memory, f_end, steps)
         outcome = Outcome.KEPT if verdict.keeps else (Outcome.UNDONE if math.isfinite(f_end) else Outcome.DIVERGED)
         if not verdict.keeps:
             self.roll_back()
-        self.report = WindowReport(steps, outcome, memory.ends[-1], f_end, verdict.bound, self._memory.scale)
+        self._memory = memory_after
+        self.report = WindowReport(steps, outcome, memory.ends[-1], f_end, verdict.bound, memory_after.scale)
         self.open_window()
         self._share = None
         self._say_what_is_odd()
@@ -305,9 +307,9 @@ class Controlled(WindowOptimizer):
         for name in passed_on:
             setattr(base, name, self.__dict__[name])
         own = [group["lr"] for group in groups]
-        for group in groups:
-            group["lr"] = group["lr"] * factor  # a new value: the user's own tensor is left alone
         try:
+            for group in groups:
+                group["lr"] = group["lr"] * factor  # a new value: the user's own tensor is left alone
             base.step()
         finally:
             self.last_lr = groups[0]["lr"]
@@ -320,7 +322,7 @@ class Controlled(WindowOptimizer):
         """What the user's lr is multiplied with for the step after so many."""
         scale = self._memory.scale  # type: ignore[union-attr]
         if self.total_steps is not None:
-            if steps == self.total_steps:
+            if steps >= self.total_steps:
                 self._say_once(
                     "past",
                     f"total_steps={self.total_steps} are done: further steps use the last, tiny, "
@@ -351,9 +353,11 @@ class Controlled(WindowOptimizer):
         if switches:
             self.base.eval()  # type: ignore[attr-defined]
         sample = getattr(self.objective, "sample", None)
-        value = float(self.objective() if sample is None else sample()())
-        if switches:
-            self.base.train()  # type: ignore[attr-defined]
+        try:
+            value = float(self.objective() if sample is None else sample()())
+        finally:
+            if switches:
+                self.base.train()  # type: ignore[attr-defined]
         return value if math.isfinite(value) else math.inf
 
     def _say_what_is_odd(self) -> None:
@@ -361,7 +365,7 @@ class Controlled(WindowOptimizer):
         if not scheduled and "initial_lr" not in self.param_groups[0]:
             self._say_once(
                 "schedule",
-                f"{type(self).__name__} has no schedule: the learning rate stays constant. Give total_steps, the "
+                f"{type(self).__name__} has no schedule: it leaves the learning rate to you. Give total_steps, the "
                 "number of steps of the run, or use one of torch's learning rate schedulers.",
             )
         if self._memory is not None and self._memory.refused >= _SUSPICIOUS:
@@ -435,6 +439,10 @@ def _check_base(base: object) -> None:
         raise ValueError(f"Controlled cannot watch {type(base).__name__}, which judges its own steps: pass a plain one")
     if isinstance(base, torch.optim.LBFGS):
         raise ValueError("Controlled cannot watch L-BFGS: its steps need a closure and are no mini-batch steps")
+    if any(group.get("lr") is None for group in base.param_groups):
+        raise ValueError(
+            f"Controlled lowers the lr of {type(base).__name__}, but it has none: give it a number as its lr"
+        )
     refuse_maximize(base.param_groups)
 
 
