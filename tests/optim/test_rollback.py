@@ -1,5 +1,7 @@
 """Back to w^k means everything: parameters, buffers, counters, extra state, bit for bit."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -84,14 +86,13 @@ def problem():
     return model, batches, Objective(model, MSE, batches)
 
 
-@pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("line_search", ["light", "certified"])
-def test_a_rejected_epoch_leaves_the_state_dict_as_it_was(problem, line_search, early):
+def test_a_rejected_epoch_leaves_the_state_dict_as_it_was(problem, line_search):
     model, batches, objective = problem
     optimizer = CMALight(model.parameters(), lr=1e4, line_search=line_search)
     before = copied_state(model)
     buffers = dict(model.named_buffers())
-    report = run_epoch(optimizer, objective, model, batches, early=early)
+    report = run_epoch(optimizer, objective, model, batches)
     assert report.alpha == 0.0
     assert same_state(model.state_dict(), before)
     assert dict(model.named_buffers()) == buffers  # the very same tensors
@@ -124,8 +125,9 @@ def test_an_accepted_epoch_keeps_the_tentative_point_and_its_buffers_bit_for_bit
 def test_after_a_search_the_tentative_point_comes_back_bit_for_bit(problem, max_extrapolations):
     model, batches, objective = problem
     optimizer = CMALight(model.parameters(), lr=0.01, max_extrapolations=max_extrapolations, gamma=1e-6)
-    optimizer.restart(objective)
-    optimizer.param_groups[0]["phi"] = 0.0  # cannot be beaten: line 13 is reached
+    with optimizer.epoch(objective) as epoch:
+        epoch.abandon()
+    optimizer.known = replace(optimizer.known, phi=0.0)  # cannot be beaten: line 13 is reached
     start = {name: p.detach().clone() for name, p in model.named_parameters()}
     with optimizer.epoch(objective) as epoch:
         for x, y in batches:
@@ -169,33 +171,21 @@ def test_abandon_goes_back_and_runs_no_control(problem, optimizer_class):
     assert optimizer.param_groups[0]["lr"] == lr
 
 
-def test_ig_without_an_objective_abandons_buffers_too_when_told_the_model(problem):
-    model, batches, _ = problem
-    optimizer = IG(model.parameters(), lr=0.1)
-    before = copied_state(model)
-    with optimizer.epoch(model=model) as epoch:
-        x, y = batches[0]
-        loss = MSE(model(x), y)
-        loss.backward()
-        epoch.observe(loss, len(y))
-        optimizer.step()
-        epoch.abandon()
-    assert same_state(model.state_dict(), before)
-
-
 def test_an_interrupted_line_search_goes_back_to_the_start_of_the_epoch(problem):
     model, batches, objective = problem
     optimizer = CMALight(model.parameters(), lr=0.01)
-    optimizer.restart(objective)
-    optimizer.param_groups[0]["phi"] = 0.0
+    with optimizer.epoch(objective) as epoch:
+        epoch.abandon()
+    optimizer.known = replace(optimizer.known, phi=0.0)
     before = copied_state(model)
 
     def interrupted():
         raise KeyboardInterrupt
 
-    interrupted.model = model
+    objective.before_batch = interrupted
     with pytest.raises(KeyboardInterrupt):
-        run_epoch(optimizer, interrupted, model, batches)
+        run_epoch(optimizer, objective, model, batches)
     assert same_state(model.state_dict(), before)
     assert optimizer.param_groups[0]["lr"] == 0.01
+    objective.before_batch = None
     assert run_epoch(optimizer, objective, model, batches).lr == 0.01

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from cmalight.evaluation.batches import TensorBatches
+from cmalight.evaluation.counting import batch_size
 
 SEED = 0x5A3917
 # Two batches cost about 2 % of a window of 32 steps: a step has a forward and a backward pass, an evaluation has one
@@ -40,7 +42,8 @@ def sample_batches(data: Iterable[Any], *, weights: int, rows: Sequence[int] | N
         if rows is not None:
             raise ValueError("sample_rows needs data whose rows can be had by number: TensorBatches or a DataLoader")
         if isinstance(data, list | tuple):
-            return [data[number] for number in _drawn(range(len(data)), _BATCHES)]
+            cheap = min(_ROWS, _PRODUCTS // max(1, weights)) / (batch_size(data[0]) or _ROWS) if data else 0
+            return [data[number] for number in _drawn(range(len(data)), max(_BATCHES, math.ceil(cheap)))]
         return list(itertools.islice(iter(data), _BATCHES))
     if rows is None and type(loader.batch_sampler) is not BatchSampler:  # a sampler of the user's own cuts the batches
         cut = list(loader.batch_sampler or ())

@@ -36,8 +36,7 @@ class ModuleState:
         self._extra: list[tuple[nn.Module, Any]] = []
         for root in roots:
             for module in root.modules():  # in an order that a model of the same build has, too
-                if module._buffers:
-                    self._buffers.append((module, {n: (b, _clone(b)) for n, b in module._buffers.items()}))
+                self._buffers.append((module, {n: (b, _clone(b)) for n, b in module._buffers.items()}))
                 if type(module).get_extra_state is not nn.Module.get_extra_state:
                     self._extra.append((module, copy.deepcopy(module.get_extra_state())))
 

@@ -89,7 +89,7 @@ class Epoch:
         window.counts.add(samples)
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
-        """The batches of `loader`; so that a closure need not say how large each is.
+        """The batches of `loader`, until the epoch is abandoned; a closure need not say how large each is.
 
         Args:
             loader: Anything that can be iterated once.
@@ -100,6 +100,8 @@ class Epoch:
         for batch in loader:
             self._last_batch = batch
             yield batch
+            if self._abandoned:
+                return
 
     def advance(self, sizes: Sequence[int], run: Callable[[list[float]], Tensor]) -> Tensor:
         """Take several steps by an engine.

@@ -22,7 +22,7 @@ from cmalight.rules.epochs import EpochRule, Known
 from cmalight.rules.paper import Constants
 
 # After so many epochs that moved nothing, or that changed neither φ nor ζ, the user is told.
-_STILL = 20
+_STILL = 30
 
 
 class EpochOptimizer(WindowOptimizer):
