@@ -13,6 +13,7 @@ from torch.optim.optimizer import Optimizer
 from torch.optim.sgd import sgd
 
 from cmalight.errors import check_whole
+from cmalight.evaluation.batches import TensorBatches
 from cmalight.optim.controlled import Controlled
 from cmalight.optim.host import is_zero
 from cmalight.optim.reports import WindowReport
@@ -95,9 +96,7 @@ class Certified(Controlled):
         Raises:
             RuntimeError: Always.
         """
-        raise RuntimeError(
-            "certified=True takes plain gradient steps, which an engine for the base cannot: run eagerly"
-        )
+        raise RuntimeError("certified=True takes plain gradient steps, too, which an engine cannot: train eagerly")
 
     @torch.no_grad()
     def judge(self) -> WindowReport | None:
@@ -206,8 +205,8 @@ def _epoch_of(objective: Any, steps: int | None) -> tuple[int, float]:
     """The steps of an epoch, and the size of its last batch over that of the others, as far as the data tell."""
     data = getattr(objective, "data", None)
     try:
-        batches = None if data is None else len(data)
-    except TypeError:  # of an iterable data set nobody knows
+        batches = len(data)  # type: ignore[arg-type]
+    except TypeError:  # no data, or an iterable data set, whose length nobody knows
         batches = None
     if steps is None:
         steps = batches
@@ -217,9 +216,8 @@ def _epoch_of(objective: Any, steps: int | None) -> tuple[int, float]:
             "give steps_per_epoch, the number of steps of an epoch"
         )
     check_whole("steps_per_epoch", steps, least=1)
-    size, rows = getattr(data, "batch_size", None), getattr(data, "samples", None)
-    if rows is None and hasattr(data, "sampler"):
-        rows = len(data.sampler)  # type: ignore[union-attr]
-    if steps != batches or not size or rows is None or getattr(data, "drop_last", False):
+    size = getattr(data, "batch_size", None)
+    if steps != batches or not size or getattr(data, "drop_last", False):
         return steps, 1.0
+    rows = data.samples if isinstance(data, TensorBatches) else len(data.sampler)  # type: ignore[union-attr]
     return steps, min(1.0, rows / size - (steps - 1))

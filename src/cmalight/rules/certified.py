@@ -14,6 +14,8 @@ from cmalight.rules.epochs import Decision, InnerCycle, Known, Values
 from cmalight.rules.outcome import Outcome
 from cmalight.rules.paper import Constants
 
+_LEAST_SCALE = 1e-30  # keeps the scale a normal number in single precision
+
 
 @dataclass(frozen=True)
 class Memory:
@@ -51,7 +53,7 @@ class CertifiedRule:
         eta: η⁰, the first step size of the plain epochs.
         theta: θ, the factor by which η shrinks.
         tau: τ, below which a direction or a gain of a plain epoch counts as small.
-        gamma: γ, the share of the predicted decrease that counts as sufficient; a small one refuses little.
+        gamma: γ, the share of the predicted decrease that counts as sufficient.
         delta: δ; the line search of a plain epoch tries alpha/δ after alpha.
         max_extrapolations: How often one line search may extend its step.
         shrink: Factor of the base's learning rate after an epoch that was undone.
@@ -60,7 +62,7 @@ class CertifiedRule:
     eta: float = 0.5
     theta: float = 0.5
     tau: float = 1e-2
-    gamma: float = 1e-6
+    gamma: float = 1e-2
     delta: float = 0.5
     max_extrapolations: int = 100
     shrink: float = 0.5
@@ -101,7 +103,7 @@ class CertifiedRule:
         else:
             decision = self._base(memory, end, ask)
             undone = not decision.outcome.keeps
-            scale = memory.scale * (self.shrink if undone and not memory.plain else 1.0)
+            scale = max(_LEAST_SCALE, memory.scale * (self.shrink if undone and not memory.plain else 1.0))
             after = replace(memory, scale=scale, due=undone)
         return decision, replace(after, f=decision.phi, window=memory.window - steps or memory.epoch)
 
