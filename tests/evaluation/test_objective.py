@@ -7,7 +7,7 @@ import numpy
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset, WeightedRandomSampler
+from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 
 from cmalight import Objective
 from tests.helpers import MSE, copied_state, network, same_state, split, table
@@ -22,16 +22,16 @@ def value_by_hand(model, x, y):
         return MSE(model(x), y).item()
 
 
-@pytest.mark.parametrize("merge", [None, True, False])
+@pytest.mark.parametrize("evaluated", [None, 13, 1000])
 @pytest.mark.parametrize("size", [7, 10, 100, 1000])
-def test_the_value_is_the_mean_over_samples_whatever_the_batches(size, merge):
+def test_the_value_is_the_mean_over_samples_whatever_the_batches(size, evaluated):
     model, (x, y) = network(), table(100)
-    assert Objective(model, MSE, split(x, y, size), merge=merge)() == pytest.approx(
+    assert Objective(model, MSE, split(x, y, size), eval_batch_size=evaluated)() == pytest.approx(
         value_by_hand(model, x, y), rel=1e-12
     )
-    assert Objective(model, MSE, loader_over(x, y, batch_size=size, shuffle=True), merge=merge)() == pytest.approx(
-        value_by_hand(model, x, y), rel=1e-12
-    )
+    assert Objective(
+        model, MSE, loader_over(x, y, batch_size=size, shuffle=True), eval_batch_size=evaluated
+    )() == pytest.approx(value_by_hand(model, x, y), rel=1e-12)
 
 
 def test_samples_are_counted():
@@ -50,34 +50,6 @@ def test_a_batch_dependent_model_is_evaluated_batch_by_batch():
     assert Objective(model, MSE, batches)() == pytest.approx(expected, rel=1e-12)
 
 
-class CentresOverTheBatch(nn.Module):
-    """Looks across the batch, and no list of layers knows it."""
-
-    def forward(self, x):
-        return x - x.mean(0)
-
-
-def test_an_unknown_layer_that_looks_across_the_batch_is_found_out():
-    x, y = table(100)
-    model = nn.Sequential(CentresOverTheBatch(), nn.Linear(4, 1)).double()
-    batches = split(x, y, 10)
-    with torch.no_grad():
-        expected = sum(MSE(model(a), b).item() for a, b in batches) / 10
-    assert Objective(model, MSE, batches)() == pytest.approx(expected, rel=1e-12)
-
-
-def test_a_loss_that_is_no_sample_mean_is_found_out():
-    model, (x, y) = network(), table(100)
-    batches = split(x, y, 10)
-
-    def root_mean_square(output, target):
-        return MSE(output, target).sqrt()
-
-    with torch.no_grad():
-        expected = sum(root_mean_square(model(a), b).item() for a, b in batches) / 10
-    assert Objective(model, root_mean_square, batches)() == pytest.approx(expected, rel=1e-12)
-
-
 def test_batches_that_do_not_fit_together_are_left_apart():
     """Sequences padded to the longest of their batch."""
     batches = [(torch.ones(2, length, 4), torch.zeros(2, length, 1)) for length in (3, 5, 5, 4)]
@@ -85,61 +57,6 @@ def test_batches_that_do_not_fit_together_are_left_apart():
     with torch.no_grad():
         expected = sum(MSE(model(a), b).item() for a, b in batches) / 4
     assert Objective(model, MSE, batches)() == pytest.approx(expected, rel=1e-6)
-    assert Objective(model, MSE, batches, merge=True)() == pytest.approx(expected, rel=1e-6)
-
-
-def test_merging_runs_few_large_batches():
-    model, (x, y) = network(), table(1000)
-    sizes = []
-    model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
-    objective = Objective(model, MSE, split(x, y, 10))
-    objective()
-    sizes.clear()
-    objective()
-    assert sizes == [1000]  # the first pass tried single samples, too
-
-
-def test_a_wide_layer_makes_merged_batches_smaller():
-    x, y = table(1000)
-    model = nn.Sequential(nn.Linear(4, 4096), nn.Linear(4096, 1)).double()
-    sizes = []
-    model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
-    Objective(model, MSE, split(x, y, 10), merge=True)()
-    assert max(sizes) <= 64
-    assert sum(sizes) == 1000
-
-
-def test_merged_batches_stay_within_bounds():
-    x, y = torch.zeros(20_000, 1000), torch.zeros(20_000, 1)
-    model = nn.Linear(1000, 1)
-    sizes = []
-    model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
-    Objective(model, MSE, loader_over(x, y, batch_size=100), merge=True)()
-    assert max(sizes) <= 262
-    assert sum(sizes) == 20_000
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"drop_last": True},
-        {"sampler": WeightedRandomSampler([1.0] * 50 + [0.0] * 50, 60)},
-        {"sampler": RandomSampler(range(100), num_samples=30)},
-        {"collate_fn": lambda items: tuple(2 * torch.stack(part) for part in zip(*items, strict=True))},
-    ],
-    ids=["drop_last", "weighted", "subset", "collate"],
-)
-def test_a_loader_with_a_will_of_its_own_is_followed(options):
-    model, (x, y) = network(), table(100)
-    loader = loader_over(x, y, batch_size=30, **options)
-    torch.manual_seed(5)
-    expected = Objective(model, MSE, loader, merge=False)
-    torch.manual_seed(5)
-    value = expected()
-    torch.manual_seed(5)
-    merged = Objective(model, MSE, loader, merge=True)
-    assert merged() == pytest.approx(value, rel=1e-12)
-    assert merged.samples == expected.samples
 
 
 def test_other_batches_by_forward():
@@ -152,8 +69,7 @@ def test_other_batches_by_forward():
 
 @pytest.mark.parametrize("weights", [None, [1.0, 2.0, 0.5]])
 @pytest.mark.parametrize("ignore", [False, True])
-@pytest.mark.parametrize("merge", [None, False])
-def test_class_weights_and_ignored_targets_change_the_denominator(weights, ignore, merge):
+def test_class_weights_and_ignored_targets_change_the_denominator(weights, ignore):
     torch.manual_seed(0)
     x, y = torch.randn(60, 4), torch.randint(0, 3, (60,))
     if ignore:
@@ -162,58 +78,7 @@ def test_class_weights_and_ignored_targets_change_the_denominator(weights, ignor
     model = nn.Linear(4, 3)
     with torch.no_grad():
         expected = loss_fn(model(x), y).item()
-    assert Objective(model, loss_fn, split(x, y, 7), merge=merge)() == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_root_mean_square_is_found_out_in_single_precision_too(seed):
-    torch.manual_seed(seed)
-    model, x, y = nn.Linear(4, 1), torch.randn(256, 4), torch.randn(256, 1)
-    batches = split(x, y, 128)
-
-    def root_mean_square(output, target):
-        return MSE(output, target).sqrt()
-
-    with torch.no_grad():
-        expected = sum(root_mean_square(model(a), b).item() for a, b in batches) / 2
-    assert Objective(model, root_mean_square, batches)() == pytest.approx(expected, rel=1e-6)
-
-
-def test_a_batch_norm_layer_that_is_unfrozen_later_is_noticed():
-    x, y = table(100)
-    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 1)).double()
-    batches = split(x, y, 10)
-    objective = Objective(model, MSE, batches)
-    model[1].eval()
-    objective()
-    model[1].train()
-    with torch.no_grad():
-        expected = sum(MSE(model(a), b).item() for a, b in batches) / 10
-    assert objective() == pytest.approx(expected, rel=1e-12)
-
-
-class GainOverTheBatch(nn.Module):
-    """Looks like nothing until it is trained."""
-
-    def __init__(self):
-        super().__init__()
-        self.gain = nn.Parameter(torch.zeros((), dtype=torch.float64))
-
-    def forward(self, x):
-        return x + self.gain * x.mean(0)
-
-
-def test_a_layer_that_comes_to_look_across_the_batch_is_found_out_soon():
-    x, y = table(100)
-    model = nn.Sequential(GainOverTheBatch(), nn.Linear(4, 1)).double()
-    batches = split(x, y, 10)
-    objective = Objective(model, MSE, batches)
-    objective()
-    with torch.no_grad():
-        model[0].gain.fill_(5.0)
-        expected = sum(MSE(model(a), b).item() for a, b in batches) / 10
-    values = [objective() for _ in range(3)]
-    assert values[-1] == pytest.approx(expected, rel=1e-12)
+    assert Objective(model, loss_fn, split(x, y, 7))() == pytest.approx(expected, rel=1e-5)
 
 
 def test_targets_of_several_tensors_are_counted_by_their_samples():
@@ -230,71 +95,21 @@ def test_a_target_whose_samples_cannot_be_counted_is_refused_with_advice():
         Objective(network(), MSE, [(table(1)[0], torch.tensor(0.0))])()
 
 
-class RandomModel(nn.Module):
-    """Draws from generators of its own."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(4, 1).double()
-        self.generator = torch.Generator().manual_seed(0)
-        self.rng = numpy.random.default_rng(0)
-
-    def forward(self, x):
-        return self.linear(x) + torch.rand((), generator=self.generator) + self.rng.random()
-
-
-class Wrapped:
-    """A loader around a loader."""
-
-    def __init__(self, loader):
-        self.loader = loader
-
-    def __iter__(self):
-        return iter(self.loader)
-
-
-def test_generators_of_the_model_and_behind_a_wrapper_are_put_back():
-    generator = torch.Generator().manual_seed(0)
-    loader = Wrapped(loader_over(*table(20), batch_size=5, shuffle=True, generator=generator))
-    model = RandomModel()
-    before = (
-        generator.get_state().tolist(),
-        model.generator.get_state().tolist(),
-        str(model.rng.bit_generator.state),
-    )
-    Objective(model, MSE, loader)()
-    after = (
-        generator.get_state().tolist(),
-        model.generator.get_state().tolist(),
-        str(model.rng.bit_generator.state),
-    )
-    assert after == before
-
-
 class RandomDataset(Dataset):
-    """Augments with every random number generator there is."""
+    """Augments with every global random number generator."""
 
     def __init__(self):
         self.x, self.y = table(40)
-        self.generator = torch.Generator().manual_seed(1)
-        self.rng = numpy.random.default_rng(1)
-        self.legacy = numpy.random.RandomState(1)
-        self.python = random.Random(1)
 
     def __len__(self):
         return 40
 
     def __getitem__(self, i):
-        noise = torch.rand((), generator=self.generator) + torch.rand(()) + random.random() + self.python.random()
-        noise = noise + numpy.random.rand() + self.rng.random() + self.legacy.rand()
+        noise = torch.rand(()) + random.random() + numpy.random.rand()
         return self.x[i] + 0.01 * noise, self.y[i]
 
     def states(self):
         return (
-            self.generator.get_state().tolist(),
-            str(self.rng.bit_generator.state),
-            str(self.legacy.get_state()),
-            self.python.getstate(),
             torch.get_rng_state().tolist(),
             random.getstate(),
             str(numpy.random.get_state()),
@@ -351,7 +166,7 @@ def test_it_runs_in_training_mode_by_default_and_respects_frozen_layers():
 def test_a_pass_in_mid_epoch_does_not_disturb_a_loader_with_persistent_workers():
     x, y = table(40)
     loader = loader_over(x, y, batch_size=8, num_workers=1, persistent_workers=True)
-    objective = Objective(network(), MSE, loader, merge=False)
+    objective = Objective(network(), MSE, loader)
     seen = 0
     for number, (a, _) in enumerate(loader):
         if number == 1:
@@ -366,7 +181,7 @@ def test_an_iterator_is_refused_because_it_ends_after_one_pass():
 
 
 def test_an_empty_loader_is_refused():
-    with pytest.raises(ValueError, match="no batch"):
+    with pytest.raises(ValueError, match="no sample"):
         Objective(network(), MSE, [])()
 
 
@@ -384,15 +199,15 @@ def test_batches_of_another_shape_are_refused_with_advice():
         ({"mode": "test"}, "Invalid mode"),
         ({"loss_fn": None}, "needs a loss_fn"),
         ({"loss_fn": nn.MSELoss(reduction="sum")}, "reduction='mean'"),
-        ({"merge": True, "forward": lambda m, b: (m(b), 1)}, "merge=True"),
+        ({"eval_batch_size": 0}, "Invalid eval_batch_size"),
         ({"model": None}, "torch.nn.Module"),
-        ({"loader": 3}, "a DataLoader or a list of batches"),
+        ({"data": 3}, "a DataLoader or a list of batches"),
         ({"loss_fn": 3}, "a loss_fn to call"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
-        Objective(**{"model": network(), "loss_fn": MSE, "loader": [], **arguments})
+        Objective(**{"model": network(), "loss_fn": MSE, "data": [], **arguments})
 
 
 @pytest.mark.parametrize(
@@ -412,3 +227,54 @@ def test_a_loss_that_is_not_a_scalar_is_refused():
     x, y = table(20)
     with pytest.raises(ValueError, match="scalar loss"):
         Objective(network(), lambda output, target: (output - target) ** 2, [(x, y)])()
+
+
+def test_a_pair_of_tensors_is_data():
+    model, (x, y) = network(), table(100)
+    assert Objective(model, MSE, (x, y))() == pytest.approx(value_by_hand(model, x, y), rel=1e-12)
+
+
+@pytest.mark.parametrize("data", ["list", "loader", "tensors"])
+def test_a_layer_that_works_in_place_does_not_reach_the_data(data):
+    x, y = table(40)
+    kept = x.clone()
+    model = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 1)).double()
+    forms = {"list": [(x, y)], "loader": DataLoader([(x, y)], batch_size=None), "tensors": (x, y)}
+    objective = Objective(model, MSE, forms[data])
+    objective()
+    objective.sample()()
+    objective.sample()()
+    assert torch.equal(x, kept)
+
+
+def test_buffers_of_the_loss_are_as_before():
+    class Remembering(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("last", torch.zeros((), dtype=torch.float64))
+
+        def forward(self, output, target):
+            self.last.copy_(MSE(output, target).detach())
+            return MSE(output, target)
+
+    loss_fn = Remembering()
+    Objective(network(), loss_fn, table(20))()
+    assert float(loss_fn.last) == 0.0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"drop_last": True},
+        {"sampler": RandomSampler(range(100), num_samples=30)},
+        {"collate_fn": lambda items: items[0]},
+    ],
+    ids=["drop_last", "part", "collate"],
+)
+def test_a_loader_with_a_will_of_its_own_is_followed_whatever_the_batch_size(options):
+    model, (x, y) = network(), table(100)
+    loader = loader_over(x, y, batch_size=30, **options)
+    torch.manual_seed(5)
+    expected = Objective(model, MSE, loader)()
+    torch.manual_seed(5)
+    assert Objective(model, MSE, loader, eval_batch_size=50)() == pytest.approx(expected, rel=1e-12)

@@ -10,7 +10,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
-from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset, default_collate
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+    default_collate,
+)
 
 from cmalight.errors import check_choice, check_whole
 from cmalight.evaluation.batches import TensorBatches
@@ -198,7 +207,7 @@ class Objective:
             rows = range(self._ranks.rank, len(data.dataset), self._ranks.size)  # type: ignore[arg-type]
             dataset: Any = data.dataset
             data = DataLoader(Subset(dataset, rows), batch_size=data.batch_size, collate_fn=data.collate_fn)
-        elif size is not None and isinstance(data.dataset, TensorDataset) and data.collate_fn is default_collate:
+        elif size is not None and _visits_each_row_once(data):
             return TensorBatches(*data.dataset.tensors, batch_size=size, order="fixed")
         return data
 
@@ -322,6 +331,16 @@ def _reiterable(data: Any) -> Any:
         private._iterator = None
         return private
     return data
+
+
+def _visits_each_row_once(loader: DataLoader[Any]) -> bool:
+    """Whether an epoch is the rows of some tensors, as they are, each of them once."""
+    sampler = loader.sampler
+    shuffles = (
+        type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(sampler.data_source)
+    )
+    plain = isinstance(loader.dataset, TensorDataset) and loader.collate_fn is default_collate and not loader.drop_last
+    return plain and type(loader.batch_sampler) is BatchSampler and (shuffles or type(sampler) is SequentialSampler)
 
 
 def _generators_of(data: Any) -> list[torch.Generator]:
