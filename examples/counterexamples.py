@@ -49,12 +49,15 @@ def parabola_and_root(
     def loss(number: int) -> Tensor:
         return w.square() / 2 if number == 0 else 12 * ((1 + w.square()).sqrt() - 1)
 
+    def objective() -> float:
+        return (loss(0).item() + loss(1).item()) / 2
+
     optimizer = CMALight([w], lr=lr, line_search=line_search)
     generator = torch.Generator().manual_seed(0)
     path = []
     for _ in range(epochs):
         order = torch.randperm(2, generator=generator).tolist() if reshuffle else [0, 1]
-        with optimizer.epoch(lambda: (loss(0).item() + loss(1).item()) / 2) as epoch:
+        with optimizer.epoch(objective) as epoch:
             for number in epoch.batches(order):
                 optimizer.zero_grad()
                 batch_loss = loss(number)
@@ -66,8 +69,7 @@ def parabola_and_root(
 
 
 def main() -> None:
-    warnings.filterwarnings("ignore", message="CMALight has stalled")
-    warnings.filterwarnings("ignore", message="CMALight goes round in a circle")
+    warnings.filterwarnings("ignore", message="Each of the last .* training has stalled")
     print("| line search | order | epochs | step size left | gradient norm left |")
     print("|---|---|---:|---:|---:|")
     for line_search in ("light", "certified"):

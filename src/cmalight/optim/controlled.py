@@ -47,6 +47,9 @@ class Controlled(WindowOptimizer):
         total_steps: How many steps the run will have.
         progress: Where only a clock knows how much is done: a callable that gives the share of the run, 0 to 1.
         rule: The watchdog and its constants.
+        certified: Judge epochs by the loss on all data instead, with a proof of convergence: see `Certified`, which
+            this makes. Costs one evaluation of all data per epoch.
+        steps_per_epoch: With `certified=True`: the steps of an epoch, where the objective's data have no length.
 
     Attributes:
         base: The optimizer that is watched.
@@ -81,6 +84,14 @@ class Controlled(WindowOptimizer):
 
     base: Optimizer
 
+    def __new__(cls, *_: Any, certified: bool = False, **__: Any) -> Any:
+        """`certified=True` leads to the class that does it."""
+        if certified and cls is Controlled:
+            from cmalight.optim.certified import Certified  # which builds on this class
+
+            return super().__new__(Certified)
+        return super().__new__(cls)
+
     def __init__(
         self,
         base: Optimizer,
@@ -88,8 +99,12 @@ class Controlled(WindowOptimizer):
         *,
         total_steps: int | None = None,
         progress: Callable[[], float] | None = None,
-        rule: Watchdog | None = None,
+        rule: Any = None,
+        certified: bool = False,
+        steps_per_epoch: int | None = None,
     ) -> None:
+        if steps_per_epoch is not None or certified:
+            raise ValueError("steps_per_epoch belongs to Controlled(..., certified=True)")
         _check_base(base)
         _check_objective(objective)
         if total_steps is not None:
@@ -231,11 +246,7 @@ class Controlled(WindowOptimizer):
         window = self.window
         if window is None or not window.steps:
             return self.report
-        is_finite = self.run_state.is_finite(window.snapshot)
-        if not (ranks := self.ranks(self.objective)).alone:
-            rows = ranks.gather(window.steps, is_finite)
-            refuse_unequal(rows)
-            is_finite = all(row[1] for row in rows)
+        is_finite = self.end_is_finite(window)
         steps, memory = window.steps, self._memory or self._memory_now
         f_end = self._look() if is_finite else math.inf
         verdict, memory_after = self.rule.decide(memory, f_end, steps)
@@ -243,13 +254,27 @@ class Controlled(WindowOptimizer):
         if not verdict.keeps:
             self.roll_back()
         self._memory = memory_after
-        self.report = WindowReport(steps, outcome, memory.ends[-1], f_end, verdict.bound, memory_after.scale)
+        report = WindowReport(steps, outcome, memory.ends[-1], f_end, verdict.bound, memory_after.scale)
+        self._say_what_is_odd()
+        return self.close_window(report)
+
+    def end_is_finite(self, window: Window) -> bool:
+        """Whether the end of the window is finite on all ranks, which must have taken equally many steps."""
+        is_finite = self.run_state.is_finite(window.snapshot)
+        if (ranks := self.ranks(self.objective)).alone:
+            return is_finite
+        rows = ranks.gather(window.steps, is_finite)
+        refuse_unequal(rows)
+        return all(row[1] for row in rows)
+
+    def close_window(self, report: WindowReport) -> WindowReport:
+        """Open the next window where the weights are now, and pass the report on."""
+        self.report = report
         self.open_window()
         self._share = None
-        self._say_what_is_odd()
         if self.on_report is not None:
-            self.on_report(self.report)
-        return self.report
+            self.on_report(report)
+        return report
 
     def restart(self, objective: Any = None) -> None:
         """Anchor anew at the current weights: the steps since the last window end stand, the scale is 1 again.
