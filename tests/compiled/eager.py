@@ -70,9 +70,7 @@ class Pair:
     def check(self, *, state: bool = True, tolerance: float | None = None) -> None:
         """Parameters, buffers and, where it is unique, optimizer state agree."""
         tolerance = tolerance or TOLERANCE[self.dtype]
-        for (name, ours), theirs in zip(
-            self.model.state_dict().items(), self.twin.state_dict().values(), strict=True
-        ):
+        for (name, ours), theirs in zip(self.model.state_dict().items(), self.twin.state_dict().values(), strict=True):
             close(ours, theirs, tolerance, name)
         if state:
             mine, other = self.optimizer.state_dict()["state"], self.twin_optimizer.state_dict()["state"]

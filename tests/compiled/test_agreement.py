@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -126,6 +127,17 @@ def pair(model: str, loss: str, make: Make, dtype: torch.dtype, *, samples: int,
     return Pair(make_model().to(dtype), make_loss().to(dtype), make, batches)
 
 
+@pytest.mark.parametrize(("number", "model"), enumerate(MODELS), ids=str)
+def test_every_layer_agrees_with_torch(number, model):
+    """Each with one loss, optimizer and dtype; the slow tests walk all combinations."""
+    loss, optimizer = ([*names][number % len(names)] for names in (LOSSES, OPTIMIZERS))
+    dtype = (torch.float32, torch.float64)[number // len(LOSSES) % 2]
+    both = pair(model, loss, OPTIMIZERS[optimizer](0.1), dtype, samples=2 * BATCH + 5)
+    both.epoch(0)
+    both.check()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("model", MODELS)
@@ -137,6 +149,7 @@ def test_every_combination_agrees_with_torch(model, loss, dtype):
             both.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("model", MODELS)
@@ -161,7 +174,7 @@ def soap(parameters, decay: float) -> SOAP:
 @pytest.mark.parametrize("sizes", [(1, 1), (1, 50, 1), (9, 50, 1), (17, 33, 65), (300, 20), (20, 300), (1100, 3)])
 def test_products_of_every_shape(sizes, rows, dtype):
     torch.manual_seed(0)
-    model = nn.Sequential(*(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False))).to(dtype)
+    model = nn.Sequential(*(nn.Linear(a, b) for a, b in itertools.pairwise(sizes))).to(dtype)
     x, y = torch.randn(2 * rows, sizes[0], dtype=dtype), torch.randn(2 * rows, sizes[-1], dtype=dtype)
     both = Pair(model, nn.MSELoss(), lambda p: torch.optim.SGD(p, lr=0.01), TensorBatches(x, y, batch_size=rows))
     both.epoch(0)
@@ -215,7 +228,7 @@ def test_groups_have_their_own_options():
     torch.manual_seed(0)
 
     def make(parameters):
-        first, second, *others = parameters
+        first, _, *others = parameters
         options = [{"params": [first], "lr": 0.3}, {"params": others, "weight_decay": 0.2, "momentum": 0.5}]
         return torch.optim.SGD(options, lr=0.1)
 

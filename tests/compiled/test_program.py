@@ -146,7 +146,8 @@ def test_a_label_out_of_range_is_an_error_before_anything_is_written(label):
         program.run([1.0] * 3)
     with pytest.raises(IndexError, match="target"):
         program.begin_epoch(batches.permutation(0))
-    assert torch.equal(model.weight, before) and not optimizer.state
+    assert torch.equal(model.weight, before)
+    assert not optimizer.state
 
 
 @pytest.mark.parametrize("index", [-1, 7])

@@ -24,7 +24,7 @@ def main() -> None:
             both = pair(model, loss, make, dtype, samples=4 * BATCH + 5)
             both.program.begin_epoch(both.batches.permutation(0))
             both.program.run([1.0] * 5)
-    print("all clean")
+    sys.stdout.write("all clean\n")
 
 
 if __name__ == "__main__":

@@ -1,179 +1,273 @@
-"""Lightning's Trainer with the watchdog as a callback, against a plain loop."""
+"""Lightning's Trainer with what `configure_optimizers` returns, and nothing else."""
 
-import csv
+import copy
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import Callback, EarlyStopping, LearningRateMonitor, ModelCheckpoint
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from cmalight import Auto, CMALight, Controlled, Objective, Outcome
+from cmalight.rules.watchdog import Watchdog
+
+pytest.importorskip("lightning")
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.plugins import MixedPrecision
+from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from cmalight import Objective, Outcome
-from tests.helpers import run_epoch
-from tests.integrations.lightning_modules import (
-    BOLD,
-    MSE,
-    QUIETLY,
-    Regression,
-    Reports,
-    WithValidation,
-    batches,
-    fitted,
-    flat,
-    trainer,
-)
-
-pytestmark = QUIETLY
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*is deprecated:FutureWarning"),  # torch's complaint about Lightning
+    pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers"),
+    pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks"),
+]
+MSE = nn.MSELoss()
+SHORT = Watchdog(first_window=5, last_window=5)  # of 7 batches in an epoch
+X = torch.randn(100, 4, generator=torch.Generator().manual_seed(0))
+Y = X.sum(1, keepdim=True).sin()
 
 
-def looped(module, *, epochs):
+def loader(size=16):
+    return DataLoader(TensorDataset(X, Y), batch_size=size)
+
+
+class Regression(LightningModule):
+    """As a user writes it: nothing in it knows of a control but configure_optimizers."""
+
+    def __init__(self, scheduler=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1))
+        self.has_scheduler = scheduler
+        self.reports = []
+
+    def loss(self, batch):
+        return MSE(self.net(batch[0]), batch[1])
+
+    def training_step(self, batch):
+        loss = self.loss(batch)
+        self.log("train_loss", loss, batch_size=len(batch[1]))
+        return loss
+
+    def validation_step(self, batch):
+        self.log("val_loss", self.loss(batch))
+
+    def objective(self):
+        steps = self.trainer.estimated_stepping_batches  # loads the data, too
+        data = self.trainer.train_dataloader
+        return Objective(self, None, data, forward=lambda m, b: (m.loss(b), len(b[1]))), steps
+
+    def configure_optimizers(self):
+        objective, steps = self.objective()
+        base = torch.optim.Adam(self.parameters(), lr=1e-2)
+        optimizer = Controlled(base, objective, total_steps=None if self.has_scheduler else steps, rule=SHORT)
+        optimizer.on_report = self.reports.append
+        if not self.has_scheduler:
+            return optimizer
+        scheduler = {"scheduler": CosineAnnealingLR(optimizer, steps), "interval": "step"}
+        return {"optimizer": optimizer, "lr_scheduler": scheduler}
+
+
+def trainer(*callbacks, **options):
+    quiet = {
+        "accelerator": "cpu",
+        "devices": 1,
+        "logger": False,
+        "enable_checkpointing": any(isinstance(one, ModelCheckpoint) for one in callbacks),
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "max_epochs": 4,
+    }
+    return Trainer(callbacks=list(callbacks), **{**quiet, **options})
+
+
+def fitted(module, data=None, **options):
+    run = trainer(**options)
+    run.fit(module, loader() if data is None else data)
+    return run.optimizers[0]
+
+
+def assert_same(left, right):
+    for (name, a), b in zip(left.state_dict().items(), right.state_dict().values(), strict=True):
+        assert torch.equal(a, b), name
+
+
+def looped(module, *, epochs=4, parts=1, clip=None):
     """The same by hand."""
-    data = batches()
-    optimizer = module.configure_optimizers()
-    objective = Objective(module, None, data, forward=lambda m, b: (MSE(m.net(b[0]), b[1]), len(b[0])))
-    return [run_epoch(optimizer, objective, module.net, data, early=True) for _ in range(epochs)]
+    base = torch.optim.Adam(module.parameters(), lr=1e-2)
+    objective = Objective(module, None, loader(), forward=lambda m, b: (m.loss(b), len(b[1])))
+    optimizer = Controlled(base, objective, total_steps=epochs * -(-7 // parts), rule=SHORT)
+    for _ in range(epochs):
+        for number, batch in enumerate(loader()):
+            (module.loss(batch) / parts).backward()
+            if number % parts == parts - 1 or number == 6:
+                if clip:
+                    nn.utils.clip_grad_norm_(module.parameters(), clip)
+                optimizer.step()
+                optimizer.zero_grad()
+    return optimizer
 
 
 @pytest.mark.parametrize(
-    "options", [{"lr": BOLD}, {"lr": 2.0, "line_search": "certified"}, {"lr": BOLD, "weight_decay": 1e-3}], ids=str
+    ("options", "by_hand"),
+    [({}, {}), ({"accumulate_grad_batches": 2}, {"parts": 2}), ({"gradient_clip_val": 0.1}, {"clip": 0.1})],
+    ids=["plain", "accumulated", "clipped"],
 )
-def test_the_trainer_does_what_the_loop_does(options):
-    module, twin = Regression(**options), Regression(**options)
-    reports = fitted(module, max_epochs=25).reports
-    expected = looped(twin, epochs=25)
-    assert [str(r) for r in reports] == [str(r) for r in expected]
-    assert torch.equal(flat(module), flat(twin))
-    assert len({r.outcome for r in reports}) >= 3
-
-
-def test_validation_and_checkpoints_see_the_controlled_weights(tmp_path):
-    module, callback = WithValidation(BOLD, early_rejection=False), Reports()
-    saved = ModelCheckpoint(tmp_path, monitor="val_loss", save_top_k=-1)
-    trainer(callback, saved, enable_checkpointing=True, max_epochs=6).fit(module, batches(), batches())
-    assert callback.reports[0].alpha == 0.0, "this epoch was to be undone"
-    assert torch.equal(torch.stack(module.seen_in_validation), torch.stack(callback.weights))
-    files = sorted(tmp_path.iterdir(), key=lambda file: int(file.stem.split("=")[1].split("-")[0]))
-    for file, weights in zip(files, callback.weights, strict=True):
-        state = torch.load(file, weights_only=True)["state_dict"]
-        assert torch.equal(torch.cat([t.flatten() for t in state.values()]), weights)
-
-
-def test_the_figures_and_the_step_size_are_logged(tmp_path):
-    callback, monitor = Reports(), LearningRateMonitor("epoch")
-    run = trainer(callback, monitor, logger=CSVLogger(tmp_path), log_every_n_steps=1, max_epochs=5)
-    run.fit(Regression(BOLD), batches())
-    with (tmp_path / "lightning_logs" / "version_0" / "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    for name, value in {
-        "evaluations": lambda r: r.evaluations,
-        "line": lambda r: r.outcome.line,
-        "f_tilde": lambda r: r.f_tilde,
-        "phi": lambda r: r.phi,
-    }.items():
-        logged = [float(row[f"cmalight/{name}"]) for row in rows if row[f"cmalight/{name}"]]
-        assert logged == pytest.approx([value(r) for r in callback.reports])
-    assert monitor.lrs["lr-CMALight"] == [r.lr for r in callback.reports]
-    assert run.callback_metrics["cmalight/next_lr"].item() == pytest.approx(callback.reports[-1].next_lr)
-
-
-def test_a_figure_of_the_epoch_can_be_monitored(tmp_path):
-    saved = ModelCheckpoint(tmp_path, monitor="cmalight/phi", save_top_k=1)
-    callback = Reports()
-    trainer(callback, saved, enable_checkpointing=True, max_epochs=4).fit(WithValidation(), batches(), batches())
-    assert saved.best_model_score.item() == pytest.approx(min(r.phi for r in callback.reports))
-
-
-def test_validation_runs_also_after_an_epoch_that_ended_early():
-    module, callback = WithValidation(BOLD), Reports()
-    stopping = EarlyStopping("val_loss", patience=3)  # looks for val_loss after every epoch, and insists on it
-    run = trainer(callback, stopping, max_epochs=20)
-    run.fit(module, batches(), batches())
-    assert callback.reports[0].outcome is Outcome.REJECTED_EARLY
-    assert len(module.seen_in_validation) == len(callback.reports) == 4  # four times the weights it began with
-    assert run.fit_loop.epoch_loop.total_batch_idx + 1 == 4 * 7
-
-
-RESUMED = pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks")
-
-
-@RESUMED
-@pytest.mark.parametrize("kind", [Regression, WithValidation])
-def test_a_fit_that_is_resumed_goes_on_as_if_it_had_not_stopped(tmp_path, kind):
-    validation = batches() if kind is WithValidation else None
-    whole, unbroken = kind(BOLD, early_rejection=False), Reports()
-    trainer(unbroken, max_epochs=10).fit(whole, batches(), validation)
-    for stop in (1, 4):
-        folder = tmp_path / str(stop)
-        saved = ModelCheckpoint(folder, filename="half")
-        half = trainer(Reports(), saved, enable_checkpointing=True, max_epochs=stop)
-        half.fit(kind(BOLD, early_rejection=False), batches(), validation)
-        module, resumed = kind(BOLD, early_rejection=False), Reports()
-        run = trainer(resumed, max_epochs=10)
-        run.fit(module, batches(), validation, ckpt_path=folder / "half.ckpt", weights_only=True)
-        assert resumed.reports == unbroken.reports[stop:]
-        assert torch.equal(flat(module), flat(whole))
-
-
-class CountBatches(Callback):
-    def __init__(self):
-        self.per_epoch = []
-
-    def on_train_epoch_start(self, *_):
-        self.per_epoch.append(0)
-
-    def on_train_batch_end(self, *_):
-        self.per_epoch[-1] += 1
-
-
-def test_an_epoch_that_cannot_succeed_ends_early_and_changes_nothing_else():
-    early, late, counted = Regression(BOLD), Regression(BOLD, early_rejection=False), CountBatches()
-    callback = Reports()
-    trainer(callback, counted).fit(early, batches())
-    reports = fitted(late).reports
-    assert Outcome.REJECTED_EARLY in {r.outcome for r in callback.reports}
-    for report, number in zip(callback.reports, counted.per_epoch, strict=True):
-        assert (number < 7) == (report.outcome is Outcome.REJECTED_EARLY)
-    assert [r.next_lr for r in callback.reports] == [r.next_lr for r in reports]
-    assert torch.equal(flat(early), flat(late))
-
-
-@RESUMED
-def test_a_fit_can_be_resumed_after_an_epoch_that_ended_early(tmp_path):
-    whole, callback = Regression(BOLD), Reports()
-    trainer(callback, max_epochs=8).fit(whole, batches())
-    assert callback.reports[1].outcome is Outcome.REJECTED_EARLY
-    saved = ModelCheckpoint(tmp_path, filename="half")
-    trainer(Reports(), saved, enable_checkpointing=True, max_epochs=2).fit(Regression(BOLD), batches())
-    module, resumed = Regression(BOLD), Reports()
-    trainer(resumed, max_epochs=8).fit(module, batches(), ckpt_path=tmp_path / "half.ckpt", weights_only=True)
-    assert [str(r) for r in resumed.reports] == [str(r) for r in callback.reports[2:]]
-    assert torch.equal(flat(module), flat(whole))
-
-
-@pytest.mark.parametrize("parts", [2, 3])  # of 7 batches: the last step has fewer
-def test_accumulated_gradients_are_one_batch(parts):
-    small, large = (Regression(4.0, early_rejection=False) for _ in range(2))
-    accumulated = fitted(small, data=batches(10, 70), accumulate_grad_batches=parts, max_epochs=6).reports
-    at_once = fitted(large, data=batches(10 * parts, 70), max_epochs=6).reports
-    assert [r.outcome for r in accumulated] == [r.outcome for r in at_once]
-    assert [r.f_tilde for r in accumulated] == pytest.approx([r.f_tilde for r in at_once], rel=1e-12)
-    torch.testing.assert_close(flat(small), flat(large), rtol=1e-10, atol=1e-12)
+def test_the_trainer_does_what_the_loop_does(options, by_hand):
+    module, twin = Regression(), Regression()
+    optimizer, expected = fitted(module, **options), looped(twin, **by_hand)
+    assert (optimizer.steps, optimizer.total_steps) == (expected.steps, expected.total_steps)
+    assert optimizer.report == expected.report
+    assert_same(module.net, twin.net)
 
 
 @pytest.mark.parametrize("scaled", [False, True])
-def test_mixed_precision_observes_and_evaluates_what_it_trains(scaled):
-    from lightning.pytorch.plugins import MixedPrecision
-
+def test_mixed_precision_trains_and_a_step_that_the_scaler_skips_is_no_step(scaled):
     plugin = (
-        MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=1024.0))
+        MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=2.0**10))
         if scaled
         else MixedPrecision("bf16-mixed", "cpu")
     )
-    module, callback = Regression(0.5).float(), Reports()
-    trainer(callback, plugins=[plugin], max_epochs=8).fit(module, batches(dtype=torch.float32))
-    plain = fitted(Regression(0.5).float(), data=batches(dtype=torch.float32), max_epochs=8).reports
-    for report, expected in zip(callback.reports, plain, strict=True):
-        assert report.f_tilde == pytest.approx(expected.f_tilde, rel=0.02)
-        assert report.f_tilde != expected.f_tilde, "nothing was rounded"
-    evaluated, true_loss = callback._objective(), Objective(module.net, MSE, batches(dtype=torch.float32))()
-    assert evaluated == pytest.approx(true_loss, rel=0.02)
-    assert evaluated != true_loss, "nothing was rounded"
+
+    class Overflowing(Callback):
+        def on_after_backward(self, trainer, module):
+            if scaled and trainer.fit_loop.total_batch_idx == 8:
+                module.net[0].weight.grad[0, 0] = torch.inf
+
+    module = Regression()
+    run = trainer(Overflowing(), plugins=[plugin])
+    run.fit(module, loader())
+    assert run.optimizers[0].steps == 28 - scaled
+    assert {report.outcome for report in module.reports} == {Outcome.KEPT}
+
+
+def test_a_scheduler_keeps_the_lr_and_a_monitor_sees_it(tmp_path):
+    module, monitor = Regression(scheduler=True), LearningRateMonitor("step")
+    run = trainer(monitor, logger=CSVLogger(tmp_path), log_every_n_steps=1)
+    run.fit(module, loader())
+    expected = CosineAnnealingLR(torch.optim.SGD(module.parameters(), lr=1e-2), 28)
+    rates = []
+    for _ in range(28):
+        rates.append(expected.get_last_lr()[0])
+        expected.optimizer.step()
+        expected.step()
+    assert monitor.lrs["lr-Adam" if "lr-Adam" in monitor.lrs else "lr-Controlled"] == pytest.approx(rates)
+
+
+class ResumableLoader(DataLoader):
+    """As torchdata's: says where it is, and begins there."""
+
+    done = 0
+
+    def __iter__(self):
+        for number, batch in enumerate(super().__iter__()):
+            if number >= self.done:
+                self.done = number + 1
+                yield batch
+        self.done = 0
+
+    def state_dict(self):
+        return {"done": self.done}
+
+    def load_state_dict(self, state):
+        self.done = state["done"]
+
+
+@pytest.mark.parametrize("scheduler", [False, True])
+def test_a_checkpoint_in_the_middle_of_an_epoch_resumes_bit_for_bit(tmp_path, scheduler):
+    saved = ModelCheckpoint(tmp_path, every_n_train_steps=9, save_top_k=-1, filename="{step}")
+    whole = Regression(scheduler)
+    trainer(saved).fit(whole, ResumableLoader(TensorDataset(X, Y), batch_size=16))
+    resumed = Regression(scheduler)
+    again = trainer()
+    data = ResumableLoader(TensorDataset(X, Y), batch_size=16)
+    again.fit(resumed, data, ckpt_path=tmp_path / "step=9.ckpt", weights_only=True)
+    assert again.optimizers[0].steps == 28
+    assert resumed.reports == whole.reports[-len(resumed.reports) :]
+    assert_same(resumed, whole)
+
+
+def test_what_went_wrong_is_undone_before_validation_and_checkpoints_when_it_is_judged_there(tmp_path):
+    """`judge()` belongs to the optimizer itself, not to Lightning's wrapper."""
+
+    class Spoiled(Regression):
+        def training_step(self, batch, batch_idx):
+            if self.current_epoch == 1 and batch_idx == 6:
+                batch = batch[0], batch[1] * 1e30
+            return self.loss(batch)
+
+        def on_validation_start(self):
+            if not self.trainer.sanity_checking:
+                self.optimizers(use_pl_optimizer=False).judge()
+
+    module = Spoiled()
+    saved = ModelCheckpoint(tmp_path, monitor="val_loss", save_top_k=-1)
+    trainer(saved, max_epochs=3).fit(module, loader(), loader())
+    assert Outcome.KEPT not in [report.outcome for report in module.reports if report.loss_after > 1e6]
+    assert any(not report.outcome.keeps for report in module.reports)
+    for file in tmp_path.iterdir():
+        weights = torch.load(file, weights_only=True)["state_dict"].values()
+        assert all(value.abs().max() < 1e3 for value in weights)
+
+
+def test_auto_trains_a_module():
+    class WithAuto(Regression):
+        def configure_optimizers(self):
+            objective, steps = self.objective()
+            return Auto(self.parameters(), objective, total_steps=steps)
+
+    module = WithAuto()
+    before = copy.deepcopy(module.net)
+    optimizer = fitted(module, max_epochs=10)
+    optimizer.judge()
+    assert MSE(module.net(X), Y) < 0.7 * MSE(before(X), Y)
+
+
+class Epochs(Callback):
+    """The callback of docs/guides/integrations.md."""
+
+    def on_train_epoch_start(self, trainer, module):
+        module.epoch = trainer.optimizers[0].epoch(module.objective)
+        module.epoch.__enter__()
+
+    def on_train_batch_end(self, trainer, module, *_):
+        if trainer.is_last_batch:
+            module.epoch.__exit__(None, None, None)
+
+
+class PaperModule(LightningModule):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+        self.objective = Objective(self.net, MSE, loader())
+        self.reports = []
+
+    def training_step(self, batch):
+        loss = MSE(self.net(batch[0]), batch[1])
+        self.epoch.observe(loss, len(batch[1]))
+        return loss
+
+    def on_train_epoch_end(self):
+        self.reports.append(self.epoch.report)
+
+    def configure_optimizers(self):
+        return CMALight(self.parameters(), lr=0.5)
+
+
+def test_cmalight_needs_a_callback_of_eight_lines():
+    module, twin = PaperModule(), PaperModule()
+    trainer(Epochs(), max_epochs=6).fit(module, loader())
+    optimizer, reports = twin.configure_optimizers(), []
+    for _ in range(6):
+        with optimizer.epoch(twin.objective) as epoch:
+            for x, y in loader():
+                optimizer.zero_grad()
+                loss = MSE(twin.net(x), y)
+                loss.backward()
+                epoch.observe(loss, len(y))
+                optimizer.step()
+        reports.append(epoch.report)
+    assert module.reports == reports
+    assert_same(module.net, twin.net)

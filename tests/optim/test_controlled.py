@@ -398,7 +398,9 @@ def test_a_stream_without_a_length_can_be_the_objective():
 
 def test_a_plain_callable_can_be_the_objective():
     weight = nn.Parameter(torch.tensor([3.0]))
-    optimizer = Controlled(torch.optim.SGD([weight], lr=0.1), lambda: float(weight**2), total_steps=8, rule=SHORT)
+    optimizer = Controlled(
+        torch.optim.SGD([weight], lr=0.1), lambda: weight.detach().square().item(), total_steps=8, rule=SHORT
+    )
     for _ in range(8):
         optimizer.zero_grad()
         (weight**2).backward()
@@ -425,9 +427,10 @@ def test_steps_past_the_end_are_tiny_and_said_once():
 
 def test_an_objective_that_is_not_minimised_is_named_among_the_likely_causes():
     model = network()
-    optimizer = controlled(model, data(), loss_fn=lambda output, target: -MSE(output, target), total_steps=100)
+    base = adam(model, lr=1.0)
+    optimizer = controlled(model, data(), base=base, loss_fn=lambda out, y: -MSE(out, y), total_steps=100)
     with pytest.warns(UserWarning, match="adversarial"):
-        take_steps(optimizer, model, data(), 40)
+        take_steps(optimizer, model, data(), 100)
 
 
 @pytest.mark.parametrize(

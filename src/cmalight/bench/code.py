@@ -24,24 +24,13 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def is_own(name: str) -> bool:
-    """Whether a name stands for the user's own code, "file.py:name".
-
-    Args:
-        name: Of a solver, a network, a data set or a workload.
-
-    Returns:
-        True for a Python file and a name in it.
-    """
+    """Whether a name stands for the user's own code, "file.py:name"."""
     return name.partition(":")[0].endswith(".py")
 
 
 @functools.cache
 def package_digest() -> str:
-    """Digest of the package's code that trains.
-
-    Returns:
-        Hexadecimal digits, the same for code that differs in comments, docstrings and layout alone.
-    """
+    """Digest of the package's code that trains, without comments, docstrings and layout."""
     places = (_PACKAGE / name for name in (*_TRAINING, *_IN_BENCH))
     files = [file for place in places for file in (sorted(place.rglob("*")) if place.is_dir() else [place])]
     parts = [
@@ -92,14 +81,7 @@ def imported(name: str) -> Callable[..., Any]:
 
 
 def arguments_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """The arguments of a callable by name.
-
-    Args:
-        function: The user's.
-
-    Returns:
-        None of them for a callable of C that does not say.
-    """
+    """The arguments of a callable by name; none for a callable of C that does not say."""
     try:
         return inspect.signature(function).parameters
     except ValueError:

@@ -93,7 +93,6 @@ def load(folder: str | Path, spec: Spec | str | Path | None = None) -> Results:
         [2, 2]
     """
     with needed("Results as frames need pandas, which is not installed", "bench"):
-        import numpy as np
         import pandas
     damaged: list[str] = []
     results = {result.run.key: result for result in read_results(Path(folder), damaged)}
@@ -108,7 +107,7 @@ def load(folder: str | Path, spec: Spec | str | Path | None = None) -> Results:
     runs = pandas.DataFrame(rows, columns=list(columns))
     for name in runs.columns:
         if name in _TEXT or name.startswith("version_"):
-            runs[name] = np.array([row[name] for row in rows], dtype=object)  # None stays None
+            runs[name] = pandas.Series([row[name] for row in rows], dtype=object)  # None stays None
         elif columns[name] is None:
             runs[name] = runs[name].astype("float64")  # None becomes NaN
     runs["current"] = runs["current"].astype(bool)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _DASK = "dask://"
 _LOG_LINES = 20
+_PATIENCE = 0.05  # seconds between two looks at processes that were killed
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,11 @@ def _results(runs: Sequence[Run], executor: str | Executor, workers: int, *, in_
             for future in as_completed(futures):
                 yield _result(future, futures[future])
         except BaseException:  # Ctrl-C, a full disk: nothing may be left running
-            _stop(pool, list(futures))
+            for future in futures:
+                future.cancel()
+            while executor == "local" and any(future.running() for future in futures):
+                kill_all()
+                time.sleep(_PATIENCE)
             raise
 
 
@@ -139,7 +145,7 @@ def _dask(address: str, stack: ExitStack) -> Executor:
         client: Any = stack.enter_context(Client(address, timeout=10))  # type: ignore[no-untyped-call]
     except OSError as error:
         raise ValueError(f"no Dask scheduler answers at {address}; start one with `dask scheduler`") from error
-    pool: Executor = stack.enter_context(client.get_executor(pure=False))
+    pool: Executor = client.get_executor(pure=False)
     return pool
 
 
@@ -151,13 +157,6 @@ def _result(future: Future[Result], one: Run) -> Result:
     if isinstance(error, KeyboardInterrupt):
         raise error
     return Result(run=one, status="crashed", error=f"its worker was lost: {error}", finished=time.time())
-
-
-def _stop(pool: Executor, futures: Sequence[Future[Result]]) -> None:
-    pool.shutdown(wait=False, cancel_futures=True)
-    while isinstance(pool, ThreadPoolExecutor) and any(future.running() for future in futures):
-        kill_all()
-        time.sleep(0.05)
 
 
 def _shard(runs: list[Run], shard: str | None) -> list[Run]:
@@ -179,7 +178,7 @@ def _display(total: int, name: str, *, enabled: bool) -> Iterator[Any]:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar: Progress
-    with Progress(*columns, transient=True) as bar:
+    with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bar:
         task = bar.add_task(name, total=total)
 
         def show(result: Result) -> None:

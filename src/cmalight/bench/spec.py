@@ -198,14 +198,7 @@ def plan(spec: Spec) -> list[Run]:
 
 
 def solvers_of(spec: Spec) -> Iterator[SolverEntry]:
-    """The solvers with their grids spelled out: `adam` with lr = [1e-3, 1e-2] gives `adam lr=0.001` and `adam lr=0.01`.
-
-    Args:
-        spec: What to compare.
-
-    Yields:
-        One entry without a grid for each combination.
-    """
+    """The solvers with their grids spelled out: lr = [1e-3, 1e-2] gives `adam lr=0.001` and `adam lr=0.01`."""
     for entry in spec.solvers:
         grid = {**spec.grid, **entry.grid}
         for values in itertools.product(*grid.values()):
@@ -230,26 +223,12 @@ def _problems(spec: Spec) -> Iterator[dict[str, Any]]:
 
 
 def is_table(source: str) -> bool:
-    """Whether a data set is the user's own file.
-
-    Args:
-        source: As in a spec.
-
-    Returns:
-        True for "file.csv:target=column" and the same for parquet.
-    """
+    """Whether a data set is the user's own file, "file.csv:target=column" or the same for parquet."""
     return source.partition(":")[0].endswith((".csv", ".parquet"))
 
 
 def file_digest(source: str) -> str:
-    """sha256 of the user's own file.
-
-    Args:
-        source: "file.csv:target=column".
-
-    Returns:
-        Hexadecimal digits.
-    """
+    """sha256 of the file in "file.csv:target=column"."""
     with Path(source.partition(":")[0]).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -101,14 +101,7 @@ def merge(folders: Sequence[str | Path], out: str | Path) -> int:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a results folder; a driver that was killed holds it no longer.
-
-    Args:
-        folder: It must exist.
-
-    Raises:
-        FolderInUseError: At once, if another driver holds it.
-    """
+    """Hold a results folder; FolderInUseError if another driver does. A driver that was killed holds it no longer."""
     with needed("Results folders need filelock, which is not installed", "bench"):
         import filelock
     try:
@@ -121,14 +114,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def is_locked(folder: str | Path) -> bool:
-    """Whether a driver works on a folder now.
-
-    Args:
-        folder: Of results.
-
-    Returns:
-        True while one holds the lock.
-    """
+    """Whether a driver works on a folder now."""
     try:
         with locked(Path(folder)):
             return False
@@ -137,40 +123,18 @@ def is_locked(folder: str | Path) -> bool:
 
 
 def begin(folder: Path, spec: Spec, keys: Sequence[str]) -> None:
-    """Write down what a folder is asked for.
-
-    Args:
-        folder: Made if it is not there.
-        spec: Of the study.
-        keys: Of all its runs.
-    """
+    """Make the folder, and write down the spec and the keys of all its runs."""
     _make_folder(folder)
     write_atomically(folder / "specs" / f"{spec.name}.json", Planned(spec=spec, keys=list(keys)).model_dump_json())
 
 
 def write_result(folder: Path, result: Result) -> None:
-    """Write one result, complete or not at all.
-
-    Args:
-        folder: Of results.
-        result: Of a run.
-    """
+    """Write one result, complete or not at all."""
     write_atomically(folder / "runs" / f"{result.run.key}.json", result.model_dump_json())
 
 
 def read_results(folder: Path, damaged: list[str]) -> Iterator[Result]:
-    """The readable results of a folder or an archive.
-
-    Args:
-        folder: Of results.
-        damaged: Gets one line for each file that cannot be used; the line is logged as a warning, too.
-
-    Yields:
-        One result per file.
-
-    Raises:
-        ValueError: If it is no results folder.
-    """
+    """The readable results of a folder or an archive; `damaged` gets one line for each of the other files."""
     for name, content in _files(folder, "runs"):
         try:
             result = Result.model_validate_json(content)
@@ -185,15 +149,7 @@ def read_results(folder: Path, damaged: list[str]) -> Iterator[Result]:
 
 
 def read_specs(folder: Path, damaged: list[str]) -> list[Planned]:
-    """The specs that were run in a folder.
-
-    Args:
-        folder: Of results, or an archive.
-        damaged: Gets one line for each file that cannot be used.
-
-    Returns:
-        One per name; the last call of a name counts.
-    """
+    """The specs that were run in a folder; `damaged` gets one line for each file that cannot be read."""
     found = []
     for name, content in _files(folder, "specs"):
         try:

@@ -60,7 +60,7 @@ struct Job {
   char* workspace;
 };
 
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)
 #define VECTOR __attribute__((simd("notinbranch")))
 #if __GLIBC_PREREQ(2, 35)
 extern "C" {  // glibc has these for whole vectors

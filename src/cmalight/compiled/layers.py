@@ -169,7 +169,9 @@ def _flatten(module: nn.Flatten, stack: Stack) -> None:
     dimensions = len(stack.shape) + 1
     start, end = (d + dimensions if d < 0 else d for d in (module.start_dim, module.end_dim))
     if not 1 <= start <= end < dimensions:
-        raise CannotCompile(f"Flatten({module.start_dim}, {module.end_dim}) does not fit samples of shape {stack.shape}")
+        raise CannotCompile(
+            f"Flatten({module.start_dim}, {module.end_dim}) does not fit samples of shape {stack.shape}"
+        )
     stack.shape = (*stack.shape[: start - 1], math.prod(stack.shape[start - 1 : end]), *stack.shape[end:])
 
 

@@ -25,7 +25,7 @@ from cmalight.compiled.interface import CannotCompile
 
 SOURCE = Path(__file__).with_name("kernel.cpp")
 _FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd", "-fPIC", "-shared", "-w")
-_PATIENCE_SECONDS = 120.0
+_PATIENCE_SECONDS = 300.0
 _logger = logging.getLogger("cmalight")
 
 

@@ -79,7 +79,7 @@ def lower_loss(loss_fn: Any, shape: tuple[int, ...], dtype: torch.dtype, targets
         )
     if targets.dtype != dtype or tuple(targets.shape[1:]) != shape:
         raise CannotCompile(
-            f"targets of {targets.dtype} and shape {tuple(targets.shape[1:])} do not match outputs of {dtype} and {shape}"
+            f"targets ({targets.dtype}, {tuple(targets.shape[1:])}) do not match the model's outputs ({dtype}, {shape})"
         )
     size = math.prod(shape)
     if kind is not LossKind.BCE:

@@ -96,7 +96,7 @@ class Steps:
             one.value = param.data_ptr()
             if number < 0 or self.method is Method.GRADIENT:
                 continue
-            state = self._optimizer.state[param] if param in self._optimizer.state else {}
+            state = self._optimizer.state.get(param, {})
             if self.method is Method.SGD:
                 state, names = self._sgd_state(one, param, number, state)
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch.optim.optimizer import Optimizer
 from cmalight.errors import check_whole
 from cmalight.optim.host import (
     WindowOptimizer,
+    attributes_to_copy,
     is_zero,
     modules_of,
     refuse_maximize,
@@ -184,8 +185,11 @@ class Controlled(WindowOptimizer):
         self._base_step(self._factor(self.steps))
         window.steps += 1
         self.steps += 1
-        if window.steps >= self._memory.window:  # type: ignore[union-attr]
-            self.judge()
+        length = self._memory.window  # type: ignore[union-attr]
+        if window.steps >= length:
+            self._leave_out_skipped_steps()
+            if window.steps >= length:
+                self.judge()
         return loss
 
     def advance(self, count: int, run: Callable[[list[float]], Tensor]) -> Tensor:
@@ -221,6 +225,7 @@ class Controlled(WindowOptimizer):
         Returns:
             What the window came to; the last report where no step was taken since.
         """
+        self._leave_out_skipped_steps()
         window = self.window
         if window is None or not window.steps:
             return self.report
@@ -229,7 +234,7 @@ class Controlled(WindowOptimizer):
             rows = ranks.gather(window.steps, is_finite)
             refuse_unequal(rows)
             is_finite = all(row[1] for row in rows)
-        steps, memory = window.taken(), self._memory or self._memory_now
+        steps, memory = window.steps, self._memory or self._memory_now
         f_end = self._look() if is_finite else math.inf
         verdict, self._memory = self.rule.decide(memory, f_end, steps)
         outcome = Outcome.KEPT if verdict.keeps else (Outcome.UNDONE if math.isfinite(f_end) else Outcome.DIVERGED)
@@ -285,6 +290,11 @@ class Controlled(WindowOptimizer):
         if self._memory is None:
             _ = self._memory_now
         return self.window_for_step()
+
+    def _leave_out_skipped_steps(self) -> None:
+        """A step that a fused optimizer skipped is no step: not of the window, and not of the schedule."""
+        if self.window is not None and self.window.skipped is not None:
+            self.steps -= self.window.settle()
 
     def _base_step(self, factor: float) -> None:
         """One step of the base with every lr times `factor`; afterwards the groups have the user's own again."""
@@ -366,7 +376,11 @@ class Controlled(WindowOptimizer):
 
     def control_state(self) -> dict[str, Any]:
         """The rule's memory and the count of steps, as plain numbers."""
-        memory = None if self._memory is None else {**asdict(self._memory), "ends": list(self._memory.ends)}
+        self._leave_out_skipped_steps()
+        # The same keys at all times: torch.distributed.checkpoint loads those that it finds in a fresh optimizer.
+        memory: dict[str, Any] = dict.fromkeys(field.name for field in fields(Memory))
+        if self._memory is not None:
+            memory = {**asdict(self._memory), "ends": list(self._memory.ends)}
         return {"memory": memory, "steps": self.steps, "total_steps": self.total_steps}
 
     def load_control_state(self, saved: dict[str, Any] | None) -> None:
@@ -377,7 +391,7 @@ class Controlled(WindowOptimizer):
         self.steps = int(saved["steps"])
         if self.total_steps is None and self.progress is None:
             self.total_steps = saved["total_steps"]
-        if (memory := saved["memory"]) is not None:
+        if (memory := saved["memory"])["ends"] is not None:
             self._memory = Memory(**{**memory, "ends": tuple(memory["ends"])})
 
     def load_stepper(self, state_dict: dict[str, Any]) -> None:
@@ -399,7 +413,7 @@ class Controlled(WindowOptimizer):
         self.unpack_window()
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {name: value for name, value in self.__dict__.items() if not name.startswith("_optimizer_")}
+        kept = attributes_to_copy(self)
         if self.window is not None:  # torch counts the writes to a copy anew
             kept["window"] = replace(self.window, versions=None)
         return kept

@@ -83,6 +83,8 @@ class Epoch:
             RuntimeError: If the epoch is not under way.
         """
         window, samples = self.window, as_count(count)
+        if not window.counts.total:
+            window.first_loss = loss.detach() if isinstance(loss, Tensor) else loss
         window.losses.add(loss, samples)
         if (penalty := self._optimizer.penalty()) is not None:
             window.losses.add(penalty, samples)

@@ -64,8 +64,8 @@ class EpochJudge:
         try:
             inner = self._inner_cycle()
             known: Known = optimizer.known  # type: ignore[assignment]
-            if not optimizer.epochs and known.f_0 > 0:
-                _warn_of_sum(inner.f_tilde / known.f_0, window.counts.nominal)
+            if not optimizer.epochs and known.f_0 > 0 and window.first_loss is not None:
+                _warn_of_sum(float(window.first_loss) / known.f_0, window.counts.nominal)
             decision = self._rule.decide(known, inner, self) if window.taken() else self._no_step(inner, known)
             self._move_to(decision.alpha)  # line 20
         except BaseException:

@@ -16,7 +16,7 @@ from torch.optim.sgd import sgd
 from cmalight.errors import check_fraction, check_least, check_positive, check_whole
 from cmalight.evaluation.norms import sum_of_squares
 from cmalight.optim.epoch import Epoch
-from cmalight.optim.host import WindowOptimizer, is_zero, modules_of, refuse_maximize
+from cmalight.optim.host import WindowOptimizer, attributes_to_copy, is_zero, modules_of, refuse_maximize
 from cmalight.optim.window import EpochWindow, Window
 from cmalight.rules.epochs import EpochRule, Known
 from cmalight.rules.paper import Constants
@@ -311,8 +311,7 @@ class EpochOptimizer(WindowOptimizer):
         Optimizer.load_state_dict(self, state_dict)
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {k: v for k, v in self.__dict__.items() if not k.startswith("_optimizer_")}
-        return {**kept, "_objective": None, "current_epoch": None, "_seen": None}
+        return {**attributes_to_copy(self), "_objective": None, "current_epoch": None, "_seen": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

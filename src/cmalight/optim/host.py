@@ -97,11 +97,9 @@ class WindowOptimizer(Optimizer):
         """
         saved = dict(state_dict)
         packed = saved.pop(WINDOW, None)
-        saved["param_groups"] = [dict(group) for group in saved["param_groups"]]
-        control = saved["param_groups"][0].pop(CONTROL, None) if saved["param_groups"] else None
-        self.load_stepper(saved)
+        self.load_stepper(saved)  # also where a hook puts another state_dict in the place of this one
         self.window = None
-        self.load_control_state(copy.deepcopy(control))
+        self.load_control_state(self.param_groups[0].pop(CONTROL, None))
         self.packed_window = copy.deepcopy(packed)
 
     def unpack_window(self) -> None:
@@ -118,6 +116,12 @@ class WindowOptimizer(Optimizer):
     def ranks(self, objective: Any) -> Ranks:
         """The processes that train together."""
         return ranks_of(getattr(objective, "model", None), getattr(objective, "process_group", None))
+
+
+def attributes_to_copy(optimizer: Optimizer) -> dict[str, Any]:
+    """What deepcopy and pickle take along: not the hooks, as in torch, nor a `step` that a scheduler has wrapped."""
+    own = optimizer.__dict__.items()
+    return {name: value for name, value in own if name != "step" and not name.startswith("_optimizer_")}
 
 
 def modules_of(objective: Any) -> tuple[nn.Module, ...]:

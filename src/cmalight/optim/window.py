@@ -43,6 +43,16 @@ class Window:
         """The steps that were really taken; waits for the device where a fused optimizer may have skipped some."""
         return self.steps - (0 if self.skipped is None else int(self.skipped.item()))
 
+    def settle(self) -> int:
+        """Take the skipped steps out of the count.
+
+        Returns:
+            How many there were.
+        """
+        skipped = self.steps - self.taken()
+        self.steps, self.skipped = self.steps - skipped, None
+        return skipped
+
     def state_dict(self) -> dict[str, Any]:
         """Everything but the snapshot, as plain numbers."""
         return {"steps": self.taken()}
@@ -59,10 +69,12 @@ class EpochWindow(Window):
     Attributes:
         losses: The sum of the losses.
         counts: The samples behind them.
+        first_loss: The first loss that was observed, at the weights where the window began.
     """
 
     losses: LossSum = field(default_factory=lambda: LossSum())
     counts: BatchCounts = field(default_factory=lambda: BatchCounts())
+    first_loss: Tensor | float | None = None
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the snapshot, as plain numbers."""

@@ -20,6 +20,8 @@ Objective1D = Callable[[float], float]
 
 @dataclass(frozen=True)
 class SearchResult:
+    """What a line search found."""
+
     alpha: float  # α̃; 0 where no sufficient decrease was found
     f_hat: float  # f̂ = f(w^k + α̃ d)
     f_start: float

@@ -36,15 +36,24 @@ class Search(Protocol):
     """What a line search reports (see linesearch.SearchResult)."""
 
     @property
-    def alpha(self) -> float: ...
+    def alpha(self) -> float:
+        """α̃, 0 where no sufficient decrease was found."""
+
     @property
-    def f_hat(self) -> float: ...
+    def f_hat(self) -> float:
+        """f̂ = f(w^k + α̃ d)."""
+
     @property
-    def f_start(self) -> float: ...
+    def f_start(self) -> float:
+        """f(w^k)."""
+
     @property
-    def f_step(self) -> float | None: ...
+    def f_step(self) -> float | None:
+        """f(w^k + ζ d), where it was evaluated."""
+
     @property
-    def ended_by_guard(self) -> bool: ...
+    def ended_by_guard(self) -> bool:
+        """Whether the guard on extrapolations ended the search."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +168,7 @@ def phi_after_search(found: Search, f_end: float, known: Known) -> float:
 
 
 def after_search(found: Search, inner: InnerCycle, known: Known, constants: Constants, *, f_end: float) -> Decision:
+    """Lines 14 to 18, where `f_end` is the value that line 15 tests for w̃."""
     phi = phi_after_search(found, f_end, known)  # line 18
     below_start = found.f_hat <= known.f_0
     if gain_is_small(found, inner, constants):  # line 14

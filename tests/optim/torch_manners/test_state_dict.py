@@ -1,159 +1,159 @@
-"""State dicts, copies and pickles carry the whole control: whoever gets one goes on as the original would."""
+"""State dicts, copies and pickles carry the whole run: whoever gets one goes on as the original would."""
 
 import copy
+import math
 import pickle
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
-from torch import nn
-from torch.optim import SGD
+from torch.optim import SGD, Adam
+from torch.optim.lr_scheduler import LambdaLR
 
-from cmalight import CMALight
+from cmalight import CMALight, Controlled
 
-from .infos import each_input, each_optimizer
-from .loop import assert_same_models, batches, network, run_epoch, through_a_file, train
+from .cases import (
+    assert_same_models,
+    batches,
+    each,
+    each_of_the_paper,
+    each_with_a_window,
+    network,
+    objective_of,
+    run_epoch,
+    through_a_file,
+    train,
+)
 
 _ROUND_TRIPS = {
-    "itself": lambda state: state,
-    "deepcopy": copy.deepcopy,
     "pickle": lambda state: pickle.loads(pickle.dumps(state)),
     "file": through_a_file,
 }
+_COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda pair: pickle.loads(pickle.dumps(pair))}
 
 
-def _loaded_twin(optimizer_class: Any, model: nn.Module, state: Any) -> tuple[Any, nn.Module]:
-    """A fresh optimizer with other settings and another lr, then loaded."""
-    twin = network()
-    twin.load_state_dict(model.state_dict())
-    optimizer = optimizer_class(twin.parameters(), lr=0.123)
-    optimizer.load_state_dict(state)
-    return optimizer, twin
-
-
-@each_input
+@each
+@pytest.mark.parametrize("norm", [False, True], ids=["", "norm"])
+@pytest.mark.parametrize("boundary", [0, 3])
 @pytest.mark.parametrize("round_trip", _ROUND_TRIPS.values(), ids=_ROUND_TRIPS)
-def test_a_loaded_state_dict_goes_on_as_the_original_does(
-    optimizer_class: Any, kwargs: Any, round_trip: Callable[[Any], Any]
-) -> None:
-    model = network()
-    optimizer = optimizer_class(model.parameters(), **kwargs)
-    train(optimizer, model, range(2))
-    loaded, twin = _loaded_twin(optimizer_class, model, round_trip(optimizer.state_dict()))
-    assert train(loaded, twin, range(2, 5)) == train(optimizer, model, range(2, 5))
+def test_a_loaded_state_dict_goes_on_as_the_original_does(make, norm, boundary, round_trip):
+    """The fresh optimizer had another lr, and the model is loaded after it, or before it."""
+    model = network(norm=norm)
+    optimizer = make(model)
+    train(optimizer, model, range(boundary))
+    saved = copy.deepcopy({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+    expected = train(optimizer, model, range(boundary, 6))
+    for model_first in (False, True):
+        twin = network(norm=norm)
+        loaded = make(twin, lr=0.0123)
+        parts = [(loaded, "optimizer"), (twin, "model")]
+        for part, name in reversed(parts) if model_first else parts:
+            part.load_state_dict(round_trip(saved[name]))
+        assert train(loaded, twin, range(boundary, 6)) == expected
+        assert_same_models(twin, model)
+
+
+@each_of_the_paper
+@pytest.mark.parametrize("stop", [1, 5])
+def test_an_epoch_goes_on_inside_it(make, stop):
+    """What was observed before the stop is in the state dict, with the weights that the epoch began with."""
+    model, data = network(norm=True), batches(1)
+    optimizer = make(model)
+    train(optimizer, model, range(1))
+    saved = []
+
+    def save():
+        saved.append(through_a_file({"model": model.state_dict(), "optimizer": optimizer.state_dict()}))
+
+    expected = run_epoch(optimizer, model, data, after_step=save)
+    twin = network(norm=True)
+    resumed = make(twin)
+    twin.load_state_dict(saved[stop - 1]["model"])
+    resumed.load_state_dict(saved[stop - 1]["optimizer"])
+    assert run_epoch(resumed, twin, data[stop:]) == expected
     assert_same_models(twin, model)
 
 
-@each_input
-def test_loading_changes_neither_the_state_dict_nor_the_original(optimizer_class: Any, kwargs: Any) -> None:
-    model = network()
-    optimizer = optimizer_class(model.parameters(), **kwargs)
+@each_with_a_window
+def test_loading_changes_neither_the_state_dict_nor_the_original(make):
+    model, twin = network(), network()
+    optimizer = make(model)
     train(optimizer, model, range(2))
     state = optimizer.state_dict()
-    before = copy.deepcopy(state)
-    loaded, twin = _loaded_twin(optimizer_class, model, state)
+    loaded = make(twin)
+    loaded.load_state_dict(state)
+    assert repr(loaded.state_dict()) == repr(state)
+    ours = {name: value for name, value in state.items() if name != "state"}  # which torch itself shares
+    before = repr(ours)
     train(loaded, twin, range(2, 4))
-    assert state == before
-    assert optimizer.state_dict() == before
+    assert repr(ours) == before
 
 
-@each_optimizer
-def test_the_state_dict_of_a_loaded_optimizer_equals_the_one_that_was_loaded(optimizer_class: Any) -> None:
+@each_with_a_window
+def test_the_control_is_plain_values_under_one_key_and_no_live_group_has_it(make):
     model = network()
-    optimizer = optimizer_class(model.parameters(), lr=0.1)
+    optimizer = make(model)
+    before = set(optimizer.param_groups[0])
+    train(optimizer, model, range(2))
+    control = optimizer.state_dict()["param_groups"][0]["control"]
+    assert set(optimizer.param_groups[0]) == before
+
+    def leaves(value):
+        if isinstance(value, dict | list):
+            return [leaf for part in (value.values() if isinstance(value, dict) else value) for leaf in leaves(part)]
+        return [value]
+
+    assert {type(leaf) for leaf in leaves(control)} <= {int, float, bool, str, type(None)}
+
+
+@each
+def test_loading_into_parameters_of_another_dtype_does_not_round_the_control(make):
+    model, half = network(dtype=torch.float64), network(dtype=torch.bfloat16)
+    optimizer, loaded = make(model), make(half)
     train(optimizer, model, range(2))
     state = optimizer.state_dict()
-    loaded, _ = _loaded_twin(optimizer_class, model, state)
-    assert loaded.state_dict() == state
+    loaded.load_state_dict(state)
+    kept = loaded.state_dict()["param_groups"][0]
+    assert kept.get("control") == state["param_groups"][0].get("control")
+    assert kept["lr"] == state["param_groups"][0]["lr"]
 
 
-@each_optimizer
-def test_all_control_state_is_plain_numbers_in_the_first_group(optimizer_class: Any) -> None:
-    model = network()
-    optimizer = optimizer_class(model.parameters())
-    train(optimizer, model, range(2))
-    state = optimizer.state_dict()
-    assert state["state"] == {}
-    values = [value for name, value in state["param_groups"][0].items() if name != "params"]
-    assert len(values) >= 15
-    assert all(value is None or isinstance(value, int | float) for value in values)
-
-
-@each_optimizer
-@pytest.mark.parametrize("dropped", [("foreach",), ("fused",), ("foreach", "fused")], ids=str)
-def test_a_state_dict_without_foreach_or_fused_loads(optimizer_class: Any, dropped: tuple[str, ...]) -> None:
-    model = network()
-    optimizer = optimizer_class(model.parameters(), lr=0.1)
-    train(optimizer, model, range(2))
-    state = optimizer.state_dict()
-    for name in dropped:
-        del state["param_groups"][0][name]
-    loaded, twin = _loaded_twin(optimizer_class, model, state)
-    assert train(loaded, twin, range(2, 4)) == train(optimizer, model, range(2, 4))
-
-
-@each_optimizer
-def test_a_state_dict_of_sgd_loads_its_lr_and_weight_decay_and_starts_anew(optimizer_class: Any) -> None:
+@each_of_the_paper
+def test_a_state_dict_of_sgd_loads_its_lr_and_starts_anew(make):
     model, twin = network(), network()
-    sgd = SGD(model.parameters(), lr=0.125, weight_decay=0.01)
-    optimizer = optimizer_class(model.parameters(), lr=0.9)
-    optimizer.load_state_dict(sgd.state_dict())
-    fresh = optimizer_class(twin.parameters(), lr=0.125, weight_decay=0.01)
-    assert train(optimizer, model, range(3)) == train(fresh, twin, range(3))
-    assert_same_models(model, twin)
-
-
-@each_optimizer
-def test_a_state_dict_of_sgd_loaded_after_the_start_starts_anew(optimizer_class: Any) -> None:
-    model, twin = network(), network()
-    optimizer = optimizer_class(model.parameters(), lr=0.9)
-    train(optimizer, model, range(2))
-    model.load_state_dict(twin.state_dict())
+    optimizer = make(model, lr=0.9)
     optimizer.load_state_dict(SGD(model.parameters(), lr=0.125).state_dict())
-    assert train(optimizer, model, range(2)) == train(optimizer_class(twin.parameters(), lr=0.125), twin, range(2))
+    assert train(optimizer, model, range(2)) == train(make(twin, lr=0.125), twin, range(2))
 
 
-@each_optimizer
-def test_a_state_dict_that_maximizes_is_refused(optimizer_class: Any) -> None:
+def test_the_state_dict_of_the_base_alone_puts_it_under_control_in_mid_run():
+    model, twin = network(), network()
+    adam = Adam(model.parameters(), lr=0.01)
+    train(adam, model, range(2))
+    twin.load_state_dict(model.state_dict())
+    optimizer = Controlled(Adam(twin.parameters()), objective_of(twin), total_steps=100)
+    optimizer.load_state_dict(adam.state_dict())
+    assert (optimizer.steps, optimizer.param_groups[0]["lr"]) == (0, 0.01)
+    assert float(optimizer.state[twin[0].weight]["step"]) == 12
+
+
+@each_with_a_window
+def test_a_state_dict_that_cannot_be_used_is_refused_and_changes_nothing(make):
     model = network()
-    optimizer = optimizer_class(model.parameters())
-    with pytest.raises(ValueError, match="maximize=True is not supported"):
+    optimizer = make(model)
+    train(optimizer, model, range(1))
+    before = repr(optimizer.state_dict())
+    with pytest.raises(ValueError, match="maximize=True cannot be watched"):
         optimizer.load_state_dict(SGD(model.parameters(), lr=0.1, maximize=True).state_dict())
-
-
-@each_optimizer
-def test_loading_into_parameters_of_another_dtype_does_not_cast_the_control_state(optimizer_class: Any) -> None:
-    model = network(dtype=torch.float64)
-    optimizer = optimizer_class(model.parameters(), lr=0.1)
-    train(optimizer, model, range(2), dtype=torch.float64)
-    half = network(dtype=torch.bfloat16)
-    loaded = optimizer_class(half.parameters())
-    loaded.load_state_dict(optimizer.state_dict())
-    for name in ("f_0", "phi", "f_current", "zeta_0", "lr"):
-        assert type(loaded.param_groups[0][name]) is float
-        assert loaded.param_groups[0][name] == optimizer.param_groups[0][name]
-    assert float(torch.tensor(loaded.param_groups[0]["f_0"], dtype=torch.bfloat16)) != loaded.param_groups[0]["f_0"]
-
-
-@each_optimizer
-def test_a_state_dict_with_other_groups_is_refused(optimizer_class: Any) -> None:
-    model = network()
-    optimizer = optimizer_class(model.parameters())
-    other = optimizer_class(model[0].parameters())
     with pytest.raises(ValueError, match="size of optimizer's group"):
-        optimizer.load_state_dict(other.state_dict())
+        optimizer.load_state_dict(SGD(model[0].parameters(), lr=0.1).state_dict())
+    assert repr(optimizer.state_dict()) == before
 
 
-@each_input
-@pytest.mark.parametrize(
-    "copied", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))], ids=["deep", "pickle"]
-)
-def test_a_copy_of_model_and_optimizer_goes_on_as_the_original_does(
-    optimizer_class: Any, kwargs: Any, copied: Callable[[Any], Any]
-) -> None:
-    model = network()
-    optimizer = optimizer_class(model.parameters(), **kwargs)
+@each
+@pytest.mark.parametrize("copied", _COPIES.values(), ids=_COPIES)
+def test_a_copy_of_model_and_optimizer_goes_on_as_the_original_does(make, copied):
+    model = network(norm=True)
+    optimizer = make(model)
     train(optimizer, model, range(2))
     twin, twin_optimizer = copied((model, optimizer))
     assert twin_optimizer.param_groups[0]["params"][0] is twin[0].weight
@@ -161,43 +161,57 @@ def test_a_copy_of_model_and_optimizer_goes_on_as_the_original_does(
     assert_same_models(twin, model)
 
 
-@each_optimizer
-def test_a_deepcopy_has_all_public_attributes(optimizer_class: Any) -> None:
-    def public(optimizer: Any) -> set[str]:
-        return {name for name in vars(optimizer) if not name.startswith("_")}
-
+@each
+@pytest.mark.parametrize("copied", _COPIES.values(), ids=_COPIES)
+def test_a_copy_beside_a_scheduler_steps_its_own_weights(make, copied):
+    """A scheduler puts a function in the place of `step` that holds on to the original."""
     model = network()
-    optimizer = optimizer_class(model.parameters())
-    train(optimizer, model, range(1))
-    of_torch = {"defaults", "state", "param_groups"}
-    ours = {"control", "steps", "budget", "epoch_under_way", "held_window", "steps_outside"}
-    assert public(copy.deepcopy(optimizer)) == public(optimizer) == of_torch | ours
+    optimizer = make(model)
+    _scheduler = LambdaLR(optimizer, lambda _: 1.0)
+    twin, twin_optimizer = copied((model, optimizer))
+    before = copy.deepcopy(model)
+    train(twin_optimizer, twin, range(1))
+    assert_same_models(model, before)
 
 
-@each_optimizer
-def test_a_copy_made_inside_an_epoch_is_outside_of_it(optimizer_class: Any) -> None:
-    model = network()
-    optimizer = optimizer_class(model.parameters(), lr=0.1)
-    copies: list[Any] = []
+@each_of_the_paper
+def test_a_copy_made_inside_an_epoch_is_outside_of_it(make):
+    model, copies = network(), []
+    optimizer = make(model, lr=0.1)
     run_epoch(optimizer, model, batches(), after_step=lambda: copies.append(copy.deepcopy((model, optimizer))))
     twin, twin_optimizer = copies[0]
-    report = run_epoch(twin_optimizer, twin, batches())
-    assert report.lr == 0.1
+    assert "lr=0.1," in run_epoch(twin_optimizer, twin, batches())
 
 
-@each_optimizer
-def test_loading_inside_an_epoch_is_refused(optimizer_class: Any) -> None:
-    """The steps after it would no longer be the epoch's, nor scaled for a short batch."""
+@each_of_the_paper
+def test_loading_inside_an_epoch_is_refused(make):
     model = network()
-    optimizer = optimizer_class(model.parameters(), lr=0.1)
+    optimizer = make(model)
     state = optimizer.state_dict()
-    with pytest.raises(RuntimeError, match="epoch"):
+    with pytest.raises(RuntimeError, match="inside an epoch"):
         run_epoch(optimizer, model, batches(), after_step=lambda: optimizer.load_state_dict(state))
 
 
-def test_the_settings_of_a_loaded_state_dict_replace_those_of_the_constructor() -> None:
+def test_the_settings_of_a_loaded_state_dict_replace_those_of_the_constructor():
     certified = CMALight(network().parameters(), theta=0.6, line_search="certified")
     optimizer = CMALight(network().parameters(), theta=0.7)
     optimizer.load_state_dict(certified.state_dict())
     assert optimizer.line_search == "certified"
-    assert optimizer.param_groups[0]["theta"] == 0.6
+    assert optimizer.settings["theta"] == 0.6
+
+
+def test_abandoning_an_epoch_leaves_the_state_dict_of_before_it():
+    model = network()
+    optimizer = CMALight(model.parameters(), lr=0.8)
+    train(optimizer, model, range(3))
+    before = copy.deepcopy(optimizer.state_dict()["param_groups"])
+    with optimizer.epoch(objective_of(model)) as epoch:
+        epoch.observe(1.0, 4)
+        model(batches()[0][0]).sum().backward()
+        optimizer.step()
+        epoch.abandon()
+    after = optimizer.state_dict()["param_groups"]
+    f_current = after[0]["control"]["known"][2]
+    assert f_current is None or math.isfinite(f_current)
+    after[0]["control"]["known"][2] = before[0]["control"]["known"][2]
+    assert after == before

@@ -1,0 +1,144 @@
+"""Every optimizer of the package on one tiny regression, each trained by the loop that its contract shows."""
+
+import io
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+from cmalight import CMA, IG, SOAP, Auto, CMALight, Controlled, Objective
+from cmalight.rules.watchdog import Watchdog
+
+MSE = nn.MSELoss()
+SAMPLES, BATCH = 22, 4  # the last batch has 2 samples
+SHORT = Watchdog(first_window=4, last_window=4)  # so that a window ends inside each epoch of 6 steps
+TOTAL = 60
+
+_OBJECTIVES = weakref.WeakKeyDictionary()
+
+
+def batches(order=0, dtype=torch.float32):
+    """The data in the `order`-th of its orders; each call gives the same tensors."""
+    inputs = torch.randn(SAMPLES, 3, generator=torch.Generator().manual_seed(1)).to(dtype)
+    target = inputs.sum(1, keepdim=True).sin()
+    index = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(order))
+    return list(zip(inputs[index].split(BATCH), target[index].split(BATCH), strict=True))
+
+
+def network(*, norm=False, dtype=torch.float32):
+    """Always the same starting weights."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        middle = nn.BatchNorm1d(4) if norm else nn.Identity()
+        return nn.Sequential(nn.Linear(3, 4), middle, nn.Tanh(), nn.Linear(4, 1)).to(dtype)
+
+
+def objective_of(model):
+    """One for the whole run."""
+    if model not in _OBJECTIVES:
+        _OBJECTIVES[model] = Objective(model, MSE, batches(dtype=next(model.parameters()).dtype))
+    return _OBJECTIVES[model]
+
+
+def _groups(model, params):
+    return model.parameters() if params is None else params
+
+
+def _controlled(base_class, **defaults):
+    def make(model, params=None, **options):
+        base = base_class(_groups(model, params), **{**defaults, **options})
+        return Controlled(base, objective_of(model), total_steps=TOTAL, rule=SHORT)
+
+    return make
+
+
+def _auto(model, params=None, **options):
+    optimizer = Auto(_groups(model, params), objective_of(model), total_steps=TOTAL, **options)
+    optimizer.rule = SHORT
+    return optimizer
+
+
+def _plain(optimizer_class, **defaults):
+    return lambda model, params=None, **options: optimizer_class(_groups(model, params), **{**defaults, **options})
+
+
+PAPER = {
+    "CMALight": _plain(CMALight, lr=0.8),
+    "certified": _plain(CMALight, lr=0.8, line_search="certified"),
+    "CMA": _plain(CMA, lr=0.8),
+    "IG": _plain(IG, lr=0.2),
+}
+WATCHED = {
+    "Controlled-SGD": _controlled(torch.optim.SGD, lr=0.5, momentum=0.9),
+    "Controlled-Adam": _controlled(torch.optim.Adam, lr=0.3),
+    "Auto": _auto,
+}
+ALL = {**PAPER, **WATCHED, "SOAP": _plain(SOAP)}
+
+each = pytest.mark.parametrize("make", ALL.values(), ids=ALL)
+each_of_the_paper = pytest.mark.parametrize("make", PAPER.values(), ids=PAPER)
+each_watched = pytest.mark.parametrize("make", WATCHED.values(), ids=WATCHED)
+each_with_a_window = pytest.mark.parametrize("make", [*PAPER.values(), *WATCHED.values()], ids=[*PAPER, *WATCHED])
+
+IMPLEMENTATIONS = {
+    "default": {},
+    "forloop": {"foreach": False, "fused": False},
+    "foreach": {"foreach": True, "fused": False},
+    "fused": {"foreach": False, "fused": True},
+}
+each_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS.values(), ids=IMPLEMENTATIONS)
+
+
+def run_epoch(optimizer, model, data, *, step=None, after_step=None):
+    """One pass; what the optimizer says of it, as text: it shows every digit, and NaN equals NaN in it."""
+    if not hasattr(optimizer, "epoch"):
+        _steps(optimizer, model, data, None, step, after_step)
+        return repr(getattr(optimizer, "report", None))
+    with optimizer.epoch(objective_of(model)) as epoch:
+        _steps(optimizer, model, data, epoch, step, after_step)
+    return repr(epoch.report)
+
+
+def _steps(optimizer, model, data, epoch, step, after_step):
+    for x, y in data:
+        optimizer.zero_grad()
+        loss = MSE(model(x), y)
+        loss.backward()
+        if epoch is not None:
+            epoch.observe(loss, len(y))
+        (step or optimizer.step)()
+        if after_step is not None:
+            after_step()
+
+
+def train(optimizer, model, epochs, **hooks):
+    dtype = next(model.parameters()).dtype
+    return [run_epoch(optimizer, model, batches(order, dtype), **hooks) for order in epochs]
+
+
+def set_gradients(params, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    for p in params:
+        p.grad = torch.randn(p.shape, generator=generator, dtype=p.dtype)
+
+
+def assert_same(left, right):
+    """Bit for bit."""
+    lefts, rights = list(left), list(right)
+    assert lefts
+    for a, b in zip(lefts, rights, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+def assert_same_models(left, right):
+    """Parameters and buffers, bit for bit."""
+    assert_same(left.state_dict().values(), right.state_dict().values())
+
+
+def through_a_file(value):
+    """Saved, and loaded as PyTorch loads what others have written."""
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
