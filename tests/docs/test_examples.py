@@ -7,7 +7,8 @@ import warnings
 import pytest
 
 import cmalight
-from cmalight import bench, datasets, models, tabular
+from cmalight import bench, datasets, models
+from cmalight.integrations import tables
 from cmalight.integrations.lightning import WatchdogCallback
 
 # One after the other in one folder where the second reads what the first wrote.
@@ -20,7 +21,7 @@ EXAMPLES = {
     "CMALightRegressor": [cmalight.CMALightRegressor],
     "CMALightClassifier": [cmalight.CMALightClassifier],
     "WatchdogCallback": [WatchdogCallback],
-    "train_on_table": [tabular.train_on_table],
+    "train_table": [tables.train_table],
     "load_dataset": [datasets.load_dataset],
     "register": [datasets.register],
     "layered": [models.layered],

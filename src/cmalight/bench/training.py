@@ -248,8 +248,9 @@ class Course:
 
     def accepted(self) -> float | None:
         """The share of the control's decisions that accepted what the steps had done."""
+        decisions = set(Outcome.__members__) - {"UNCONTROLLED", "NO_STEP"}
         names = [row["outcome"].upper() for row in self.rows]
-        decided = [Outcome[name].accepts for name in names if name in Outcome.__members__]
+        decided = [Outcome[name].accepts for name in names if name in decisions]
         return sum(decided) / len(decided) if decided else None
 
     @property
