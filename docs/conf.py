@@ -10,9 +10,9 @@ from sphinx import addnodes
 
 import cmalight
 
-project = "CMALight"
+project = "cmalight"
 version = release = cmalight.__version__
-copyright = "the CMALight maintainers, MIT licence"  # noqa: A001 (Sphinx's name)
+copyright = "the cmalight maintainers, MIT licence"  # noqa: A001 (Sphinx's name)
 
 extensions = [
     "myst_parser",
@@ -36,7 +36,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"(abc|collections|lightning|numpy|os|pandas|pathlib|pytorch_lightning)\..*"),
     ("py:.*", r"(sklearn|torch|typing)\..*"),
     ("py:class", r"[A-Z]\w*|(nn|np|npt)\..*"),
-    ("py:class", r"cmalight\.\w+\.\w+\..*|cmalight\.(errors|locks|compiled|rules)\..*"),
+    ("py:class", r"cmalight\.\w+\.\w+\..*|cmalight\.(errors|compiled|rules)\..*"),
 ]
 
 myst_heading_anchors = 3
@@ -60,7 +60,7 @@ sphinx_gallery_conf = {
 }
 
 html_theme = "pydata_sphinx_theme"
-html_title = "CMALight"
+html_title = "cmalight"
 html_static_path = ["_static"]
 html_favicon = "_static/favicon.svg"
 html_extra_path = ["llms.txt"]
@@ -87,8 +87,6 @@ if repository:
     sources = {"tutorials/index.rst": "examples/tutorials/GALLERY_HEADER.rst"}
     for script in Path(__file__).parents[1].glob("examples/tutorials/*.py"):
         sources[f"tutorials/{script.stem}.rst"] = f"examples/tutorials/{script.name}"
-    for page in ("paper", "today"):
-        sources[f"results/{page}.md"] = f"docs/results/paper/{page}.txt"
     for page, file in {
         "contributing": "CONTRIBUTING",
         "changelog": "CHANGELOG",
