@@ -48,7 +48,9 @@ def train(spoil, epochs=20):
 # ------------------
 # Without the watchdog all weights would be NaN from step 150 on.
 
-nan = train(lambda step, inputs, target: (inputs * math.nan if step == 150 else inputs, target))
+nan = train(
+    lambda step, inputs, target: (inputs * math.nan if step == 150 else inputs, target)
+)
 for report in nan:
     if not report.outcome.keeps:
         print(report)
@@ -58,7 +60,9 @@ for report in nan:
 # -----------
 # Targets times 1,000, which SGD follows far off.
 
-bad = train(lambda step, inputs, target: (inputs, target * 1000 if step == 150 else target))
+bad = train(
+    lambda step, inputs, target: (inputs, target * 1000 if step == 150 else target)
+)
 for report in bad:
     if not report.outcome.keeps:
         print(report)
@@ -68,7 +72,9 @@ for report in bad:
 # recovered. Crosses are undone windows.
 
 figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), sharey=True, layout="constrained")
-for panel, (title, run) in zip(axes, {"NaN": nan, "a bad batch": bad}.items(), strict=True):
+for panel, (title, run) in zip(
+    axes, {"NaN": nan, "a bad batch": bad}.items(), strict=True
+):
     ends, step = [], 0
     for report in run:
         step += report.steps
@@ -76,7 +82,9 @@ for panel, (title, run) in zip(axes, {"NaN": nan, "a bad batch": bad}.items(), s
         ends.append((step, report.loss_after if kept else report.loss_before, kept))
     panel.semilogy([end[0] for end in ends], [end[1] for end in ends])
     undone = [end for end in ends if not end[2]]
-    panel.plot([end[0] for end in undone], [end[1] for end in undone], "x", color="tab:red")
+    panel.plot(
+        [end[0] for end in undone], [end[1] for end in undone], "x", color="tab:red"
+    )
     panel.set(title=title, xlabel="step")
 axes[0].set_ylabel("loss of the sample where a window ended")
 plt.show()

@@ -9,18 +9,18 @@ import pytest
 import cmalight
 from cmalight import bench, datasets, models
 from cmalight.integrations import tables
-from cmalight.integrations.lightning import WatchdogCallback
 
 # One after the other in one folder where the second reads what the first wrote.
 EXAMPLES = {
     "fit": [cmalight.fit],
-    "CMALight": [cmalight.CMALight],
+    "Auto": [cmalight.Auto],
     "Controlled": [cmalight.Controlled],
+    "SOAP": [cmalight.SOAP],
+    "CMALight": [cmalight.CMALight],
     "Objective": [cmalight.Objective],
     "TensorBatches": [cmalight.TensorBatches],
     "CMALightRegressor": [cmalight.CMALightRegressor],
     "CMALightClassifier": [cmalight.CMALightClassifier],
-    "WatchdogCallback": [WatchdogCallback],
     "train_table": [tables.train_table],
     "load_dataset": [datasets.load_dataset],
     "register": [datasets.register],
@@ -47,12 +47,11 @@ def test_a_method_of_an_estimator_says_what_it_raises(method):
 )
 def test_the_example_of_a_docstring_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(datasets, "_registered", {})
     runner = doctest.DocTestRunner()
     for thing in EXAMPLES[name]:
         example = doctest.DocTestParser().get_doctest(thing.__doc__, {}, thing.__qualname__, None, 0)
         assert example.examples
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Lightning has advice on workers and loggers
+            warnings.simplefilter("ignore")
             runner.run(example)
     assert runner.summarize(verbose=False).failed == 0
