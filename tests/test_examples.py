@@ -58,7 +58,24 @@ def sklearn_estimators(printed, _folder):
     assert float(re.search(r"diabetes: R² ([\d.]+)", printed)[1]) > 0.3
 
 
+def accelerate_loop(printed, _folder):
+    assert float(re.search(r"final loss ([\d.]+)", printed)[1]) < 0.05
+
+
+def lightning_module(printed, folder):
+    assert len(re.findall(r"^epoch +\d+ +window of", printed, re.MULTILINE)) == 10
+    assert len(list((folder / "lightning_checkpoints").glob("*.ckpt"))) == 1
+
+
+def hf_trainer(printed, folder):
+    assert float(re.search(r"final loss ([\d.]+)", printed)[1]) < 0.1
+    assert (folder / "hf_trainer").is_dir()
+
+
 CHECKS = {
+    "accelerate_loop": accelerate_loop,
+    "hf_trainer": hf_trainer,
+    "lightning_module": lightning_module,
     "amp_resnet": amp_resnet,
     "fit_table": fit_table,
     "raw_loop": raw_loop,

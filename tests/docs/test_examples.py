@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 import cmalight
-from cmalight import bench, datasets, models
+from cmalight import datasets, models
 from cmalight.integrations import tables
 
 # One after the other in one folder where the second reads what the first wrote.
@@ -15,7 +15,6 @@ EXAMPLES = {
     "fit": [cmalight.fit],
     "Auto": [cmalight.Auto],
     "Controlled": [cmalight.Controlled],
-    "SOAP": [cmalight.SOAP],
     "CMALight": [cmalight.CMALight],
     "Objective": [cmalight.Objective],
     "TensorBatches": [cmalight.TensorBatches],
@@ -25,7 +24,6 @@ EXAMPLES = {
     "load_dataset": [datasets.load_dataset],
     "register": [datasets.register],
     "layered": [models.layered],
-    "bench": [bench.run, bench.load],
 }
 
 
@@ -42,9 +40,7 @@ def test_a_method_of_an_estimator_says_what_it_raises(method):
     assert "Raises:" in method.__doc__
 
 
-@pytest.mark.parametrize(
-    "name", [*(n for n in EXAMPLES if n != "bench"), pytest.param("bench", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_the_example_of_a_docstring_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runner = doctest.DocTestRunner()
