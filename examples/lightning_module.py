@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from cmalight.integrations.lightning import WatchdogCallback
 from lightning.pytorch import LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor, nn
@@ -10,7 +11,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from cmalight import Controlled
 from cmalight.datasets.generated import teacher_network
-from cmalight.integrations.lightning import WatchdogCallback
 
 
 class Regression(LightningModule):

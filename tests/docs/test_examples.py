@@ -5,6 +5,7 @@ import inspect
 import warnings
 
 import pytest
+from cmalight.integrations.lightning import WatchdogCallback
 
 import cmalight
 from cmalight import datasets, models

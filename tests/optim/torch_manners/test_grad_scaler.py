@@ -153,7 +153,7 @@ def test_a_skipped_step_counts_neither_for_the_window_nor_for_the_schedule(make_
 
 @each_base
 def test_a_state_dict_taken_after_a_skipped_step_does_not_count_it(make_base):
-    model, optimizer, _ = _watched_steps(make_base, count=7, overflows=(1, 5, 6))
+    _, optimizer, _ = _watched_steps(make_base, count=7, overflows=(1, 5, 6))
     state = optimizer.state_dict()
     assert state["param_groups"][0]["control"]["steps"] == 4
     assert state.get("window", {"steps": 0})["steps"] == 0
