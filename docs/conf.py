@@ -33,8 +33,8 @@ autodoc_member_order = "bysource"
 napoleon_use_ivar = True
 # Types of other packages, and of ours that nobody is promised, are shown and lead nowhere.
 nitpick_ignore_regex = [
-    ("py:.*", r"(abc|collections|lightning|numpy|os|pandas|pathlib|pytorch_lightning)\..*"),
-    ("py:.*", r"(sklearn|torch|typing)\..*"),
+    ("py:.*", r"(abc|collections|concurrent|numpy|os|pandas|pathlib)\..*"),
+    ("py:.*", r"(pydantic|sklearn|torch|typing)\..*"),
     ("py:class", r"[A-Z]\w*|(nn|np|npt)\..*"),
     ("py:class", r"cmalight\.\w+\.\w+\..*|cmalight\.(errors|compiled|rules)\..*"),
 ]
@@ -191,6 +191,13 @@ def setup(app):
         lines = details[-1]
         lines[:] = [re.sub(r"docs/([\w/-]+)\.md", r":doc:`/\1`", line) for line in lines]
 
+    def hide_fields(app, *_):
+        """Fields of specs and results have pages of their own; pydantic's types say nothing."""
+        shown = app.env.current_document.autodoc_annotations
+        for name in ("Run", "Result", "Spec"):
+            shown.pop(f"cmalight.bench.{name}", None)
+
+    app.connect("object-description-transform", hide_fields, priority=100)
     app.connect("source-read", add_address)
     app.connect("doctree-read", head_verbs, priority=400)  # before "On this page" is collected
     app.connect("doctree-read", set_indices)
