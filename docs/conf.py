@@ -162,17 +162,7 @@ def setup(app):
     import cmalight.datasets
     import cmalight.training
 
-<<<<<<< HEAD
     modules = (cmalight.bench, cmalight.datasets, cmalight.training, cmalight)
-=======
-    modules = (
-        cmalight.bench,
-        cmalight.datasets,
-        cmalight.integrations.tables,
-        cmalight.training,
-        cmalight,
-    )
->>>>>>> main
     public = {
         f"{thing.__module__}.{thing.__qualname__}": f"{module.__name__}.{name}"
         for module in modules
