@@ -1,5 +1,7 @@
 """A benchopt solver: `Auto` on a benchmark whose objective gives a PyTorch model and a data set."""
 
+from typing import Any, ClassVar
+
 import torch
 from benchopt import BaseSolver
 from torch.utils.data import DataLoader
@@ -11,9 +13,9 @@ class Solver(BaseSolver):
     """SOAP under the watchdog of cmalight."""
 
     name = "cmalight-auto"
-    requirements = ["pip::cmalight", "pytorch"]
+    requirements: ClassVar[list[str]] = ["pip::cmalight", "pytorch"]
     sampling_strategy = "callback"
-    parameters = {"lr": [1e-2], "batch_size": [128], "weight_decay": [0.0]}
+    parameters: ClassVar[dict[str, Any]] = {"lr": [1e-2], "batch_size": [128], "weight_decay": [0.0]}
 
     def set_objective(self, model, dataset, loss=None):
         """Take the problem; weights are reset by the objective before each repetition."""

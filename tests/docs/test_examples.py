@@ -5,7 +5,6 @@ import inspect
 import warnings
 
 import pytest
-from cmalight.integrations.lightning import WatchdogCallback
 
 import cmalight
 from cmalight import datasets, models
