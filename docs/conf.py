@@ -11,9 +11,9 @@ from sphinx import addnodes
 
 import cmalight
 
-project = "CMALight"
+project = "cmalight"
 version = release = cmalight.__version__
-copyright = "the CMALight maintainers, MIT licence"  # noqa: A001 (Sphinx's name)
+copyright = "the cmalight maintainers, MIT licence"  # noqa: A001 (Sphinx's name)
 
 extensions = [
     "myst_parser",
@@ -34,10 +34,10 @@ autodoc_member_order = "bysource"
 napoleon_use_ivar = True
 # Types of other packages, and of ours that nobody is promised, are shown and lead nowhere.
 nitpick_ignore_regex = [
-    ("py:.*", r"(abc|collections|lightning|numpy|os|pandas|pathlib|pytorch_lightning)\..*"),
-    ("py:.*", r"(sklearn|torch|typing)\..*"),
+    ("py:.*", r"(abc|collections|concurrent|numpy|os|pandas|pathlib)\..*"),
+    ("py:.*", r"(pydantic|sklearn|torch|typing)\..*"),
     ("py:class", r"[A-Z]\w*|(nn|np|npt)\..*"),
-    ("py:class", r"cmalight\.\w+\.\w+\..*|cmalight\.(errors|locks|compiled|rules)\..*"),
+    ("py:class", r"cmalight\.\w+\.\w+\..*|cmalight\.(errors|compiled|rules)\..*"),
 ]
 
 myst_heading_anchors = 3
@@ -62,7 +62,7 @@ sphinx_gallery_conf = {
 }
 
 html_theme = "pydata_sphinx_theme"
-html_title = "CMALight"
+html_title = "cmalight"
 html_static_path = ["_static"]
 html_favicon = "_static/favicon.svg"
 html_extra_path = ["llms.txt"]
@@ -89,8 +89,6 @@ if repository:
     sources = {"tutorials/index.rst": "examples/tutorials/GALLERY_HEADER.rst"}
     for script in Path(__file__).parents[1].glob("examples/tutorials/*.py"):
         sources[f"tutorials/{script.stem}.rst"] = f"examples/tutorials/{script.name}"
-    for page in ("paper", "today"):
-        sources[f"results/{page}.md"] = f"docs/results/paper/{page}.txt"
     for page, file in {
         "contributing": "CONTRIBUTING",
         "changelog": "CHANGELOG",
@@ -171,16 +169,9 @@ def setup(app):
     app.add_html_math_renderer("mathml", (show_math, None), (show_math, None))
     import cmalight.bench
     import cmalight.datasets
-    import cmalight.integrations.tables
     import cmalight.training
 
-    modules = (
-        cmalight.bench,
-        cmalight.datasets,
-        cmalight.integrations.tables,
-        cmalight.training,
-        cmalight,
-    )
+    modules = (cmalight.bench, cmalight.datasets, cmalight.training, cmalight)
     public = {
         f"{thing.__module__}.{thing.__qualname__}": f"{module.__name__}.{name}"
         for module in modules
@@ -199,6 +190,13 @@ def setup(app):
         lines = details[-1]
         lines[:] = [re.sub(r"docs/([\w/-]+)\.md", r":doc:`/\1`", line) for line in lines]
 
+    def hide_fields(app, *_):
+        """Fields of specs and results have pages of their own; pydantic's types say nothing."""
+        shown = app.env.current_document.autodoc_annotations
+        for name in ("Run", "Result", "Spec"):
+            shown.pop(f"cmalight.bench.{name}", None)
+
+    app.connect("object-description-transform", hide_fields, priority=100)
     app.connect("source-read", add_address)
     app.connect("doctree-read", head_verbs, priority=400)  # before "On this page" is collected
     app.connect("doctree-read", set_indices)

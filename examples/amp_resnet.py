@@ -1,6 +1,6 @@
 """A ResNet with BatchNorm in mixed precision: bfloat16 on a CPU, float16 with a GradScaler on a GPU.
 
-An epoch that is undone takes BatchNorm's statistics back with it, and a step that the scaler skips is no step.
+A window that is undone rolls back BatchNorm's statistics too, and a step that the scaler skips is no step.
 """
 
 import torch
@@ -13,6 +13,7 @@ from cmalight.models import resnet
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPE = torch.float16 if DEVICE == "cuda" else torch.bfloat16
 LOSS = nn.CrossEntropyLoss()
+EPOCHS = 4
 
 
 def pictures(count: int = 32) -> tuple[Tensor, Tensor]:
@@ -36,21 +37,21 @@ def main() -> None:
     torch.manual_seed(0)
     loader = DataLoader(TensorDataset(*pictures()), batch_size=16, shuffle=True)
     model = resnet(18, classes=4).to(DEVICE)
-    optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=7e-3, eps=1e-15), max_epochs=4)
     objective = Objective(model, None, loader, forward=forward)
+    base = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    optimizer = Controlled(base, objective, total_steps=EPOCHS * len(loader))
     scaler = torch.amp.GradScaler(DEVICE, enabled=DTYPE is torch.float16)
-    for number in range(4):
-        with optimizer.epoch(objective) as epoch:
-            for batch in epoch.batches(loader):
-                optimizer.zero_grad()
-                loss, count = forward(model, batch)
-                scaler.scale(loss).backward()
-                epoch.observe(loss, count)
-                scaler.unscale_(optimizer)
-                nn.utils.clip_grad_norm_(model.parameters(), 5.0)
-                scaler.step(optimizer)
-                scaler.update()
-        print(f"epoch {number}  {epoch.report}", flush=True)
+    for number in range(EPOCHS):
+        for batch in loader:
+            loss, _ = forward(model, batch)
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 5.0)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        print(f"epoch {number}  {optimizer.report}", flush=True)
+    optimizer.judge()
     print(f"final loss {objective():.5f}")
 
 

@@ -1,4 +1,4 @@
-"""A training loop of one's own: the bracket around an epoch is the only thing that is new."""
+"""A plain training loop with `Auto`, and the same loop with `Controlled` around AdamW and a scheduler."""
 
 from __future__ import annotations
 
@@ -6,28 +6,38 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from cmalight import Controlled, Objective
+from cmalight import Auto, Controlled, Objective
 from cmalight.datasets.generated import teacher_network
+
+EPOCHS = 10
 
 
 def main() -> None:
     torch.manual_seed(0)
     loader = DataLoader(TensorDataset(*teacher_network(2000, 8, noise=0.05)), batch_size=64, shuffle=True)
-    model = nn.Sequential(nn.Linear(8, 20), nn.Sigmoid(), nn.Linear(20, 1))
     loss_fn = nn.MSELoss()
-    optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=7e-3, eps=1e-15), max_epochs=10)
-    objective = Objective(model, loss_fn, loader)
-
-    for number in range(10):
-        with optimizer.epoch(objective) as epoch:
-            for x, y in epoch.batches(loader):
-                optimizer.zero_grad()
+    for name in ("auto", "controlled"):
+        model = nn.Sequential(nn.Linear(8, 20), nn.Sigmoid(), nn.Linear(20, 1))
+        objective = Objective(model, loss_fn, loader)
+        steps = EPOCHS * len(loader)
+        scheduler = None
+        if name == "auto":
+            optimizer: Controlled = Auto(model.parameters(), objective, total_steps=steps)
+        else:
+            optimizer = Controlled(torch.optim.AdamW(model.parameters(), lr=1e-2), objective)
+            scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=steps)
+        for number in range(EPOCHS):
+            for x, y in loader:
                 loss = loss_fn(model(x), y)
                 loss.backward()
-                epoch.observe(loss, len(y))
                 optimizer.step()
-        print(f"{number:3}  {epoch.report}")
-    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "raw_loop.pt")
+                optimizer.zero_grad()
+                if scheduler is not None:
+                    scheduler.step()
+            print(f"{name} {number:3}  lr {optimizer.last_lr:.2g}  {optimizer.report}")
+        optimizer.judge()
+        print(f"{name}: final loss {objective():.5f}")
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, f"{name}.pt")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def main() -> None:
 
     x, y = load_diabetes(return_X_y=True)
     regressor = make_pipeline(StandardScaler(), CMALightRegressor((10,), max_epochs=15, random_state=0))
-    grid = {"cmalightregressor__weight_decay": [0.0, 0.01], "cmalightregressor__lr": [0.05, 0.5]}
+    grid = {"cmalightregressor__weight_decay": [0.0, 0.01], "cmalightregressor__lr": [0.003, 0.03]}
     search = GridSearchCV(regressor, grid, cv=3).fit(x, y)
     print(f"diabetes: R² {search.best_score_:.3f} with {search.best_params_}")
     scores = cross_val_score(search.best_estimator_, x, y, cv=3)

@@ -1,10 +1,9 @@
 """
-From Adam with a scheduler to Controlled
-========================================
+From AdamW with a scheduler to Controlled and Auto
+==================================================
 
-A training loop with Adam and a schedule has three numbers to get right: the step size, the
-warm-up, and how it falls. Here is such a loop, and the same loop with
-:class:`cmalight.Controlled` around Adam, which is told how long the run is and nothing else.
+A training loop with AdamW and a schedule; the same loop with :class:`cmalight.Controlled` around
+it; and with :class:`cmalight.Auto`, which brings its own schedule.
 """
 
 # %%
@@ -14,109 +13,81 @@ import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
-from cmalight import Controlled, Objective, TensorBatches
+from cmalight import Auto, Controlled, Objective, TensorBatches
 from cmalight.datasets.generated import teacher_network
 
 EPOCHS = 20
 x, y = teacher_network(4000, 8, noise=0.05)
-loader = TensorBatches(x, y, batch_size=64)
 loss_fn = nn.MSELoss()
 
 
-def new_model():
+def new_problem():
     torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Linear(8, 30), nn.Tanh(), nn.Linear(30, 30), nn.Tanh(), nn.Linear(30, 1)
-    )
+    layers = [nn.Linear(8, 30), nn.Tanh(), nn.Linear(30, 30), nn.Tanh()]
+    return nn.Sequential(*layers, nn.Linear(30, 1)), TensorBatches(x, y, batch_size=64)
 
 
 # %%
-# The loop as it was
-# ------------------
-# Adam, and a cosine that ends at zero.
+# The loop is the same for all three. Only `make` differs: it gives an optimizer and, or not, a
+# scheduler.
 
 
-def with_scheduler(lr):
-    model = new_model()
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(
-        optimizer, T_max=EPOCHS * len(loader)
-    )
+def train(make):
+    model, loader = new_problem()
+    objective = Objective(model, loss_fn, loader)
+    optimizer, scheduler = make(model, objective, EPOCHS * len(loader))
     losses = []
-    loader.set_epoch(0)
     for _ in range(EPOCHS):
-        total = 0.0
         for inputs, target in loader:
-            optimizer.zero_grad()
             loss = loss_fn(model(inputs), target)
             loss.backward()
             optimizer.step()
-            scheduler.step()
-            total += loss.item() * len(target)
-        losses.append(total / len(x))
+            optimizer.zero_grad()
+            if scheduler is not None:
+                scheduler.step()
+        losses.append(objective())
     return losses
 
 
-# %%
-# The loop with Controlled
-# ------------------------
-# The scheduler goes. The optimizer is wrapped and told ``max_epochs``. The batches come from
-# ``epoch.batches``, inside ``with optimizer.epoch(objective)``, and each loss is observed before
-# the step. ``epoch.report`` says how the epoch ended.
+def adamw(lr):
+    def make(model, _, steps):
+        optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+        return optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+
+    return make
 
 
-def with_control(lr):
-    model = new_model()
-    optimizer = Controlled(
-        torch.optim.Adam(model.parameters(), lr=lr, eps=1e-15), max_epochs=EPOCHS
-    )
-    objective = Objective(model, loss_fn, loader)
-    reports = []
-    loader.set_epoch(0)
-    for _ in range(EPOCHS):
-        with optimizer.epoch(objective) as epoch:
-            for inputs, target in epoch.batches(loader):
-                optimizer.zero_grad()
-                loss = loss_fn(model(inputs), target)
-                loss.backward()
-                epoch.observe(loss, len(target))
-                optimizer.step()
-        reports.append(epoch.report)
-    return reports
+def controlled(lr):
+    def make(model, objective, steps):
+        optimizer = Controlled(torch.optim.AdamW(model.parameters(), lr=lr), objective)
+        return optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+
+    return make
 
 
-for report in with_control(lr=7e-3)[::5]:
-    print(report)
+def auto(lr):
+    def make(model, objective, steps):
+        return Auto(model.parameters(), objective, total_steps=steps, lr=lr), None
+
+    return make
+
 
 # %%
-# One line for every fifth epoch: the mean loss that it saw, the lowest loss so far of the sample
-# by which it is judged, the step size of its last step and of the next, how many full passes over
-# the data the control needed, and what became of the epoch. The numbers of lines are those of
-# :doc:`the rule </understand/controlled>`.
+# Three learning rates each: a usual one, ten times and a hundred times too large.
 
-# %%
-# What it changes
-# ---------------
-# Three first step sizes, from far too small to far too large. With the scheduler the result is
-# that of the step size; with the control they come out nearly alike, because a small one rises to
-# what is usual for Adam and a large one begins there.
-
-figure, axes = plt.subplots(1, 2, figsize=(8, 3.4), sharey=True, layout="constrained")
-for lr, style in ((1e-5, "-"), (1.0, "-"), (7e-3, "--")):
-    scheduled = with_scheduler(lr)
-    controlled = [report.f_tilde for report in with_control(lr)]
-    axes[0].semilogy(scheduled, style, label=f"lr {lr:g}")
-    axes[1].semilogy(controlled, style, label=f"lr {lr:g}")
-    print(f"lr {lr:g}: scheduler {scheduled[-1]:.5f}, Controlled {controlled[-1]:.5f}")
-axes[0].set(title="Adam, cosine", xlabel="epoch", ylabel="training loss of the epoch")
-axes[1].set(title="Controlled(Adam)", xlabel="epoch")
-axes[1].legend()
+figure, axes = plt.subplots(1, 3, figsize=(9, 3.2), sharey=True, layout="constrained")
+makers = {"AdamW, cosine": adamw, "Controlled(AdamW)": controlled, "Auto": auto}
+for panel, (name, maker) in zip(axes, makers.items(), strict=True):
+    for lr in (1e-2, 1e-1, 1.0):
+        losses = train(maker(lr))
+        panel.semilogy(losses, label=f"lr {lr:g}")
+        print(f"{name}, lr {lr:g}: {losses[-1]:.5f}")
+    panel.set(title=name, xlabel="epoch")
+axes[0].set_ylabel("training loss")
+axes[0].legend()
 plt.show()
 
 # %%
-# The control is worth most where the right step size is not known, or something goes wrong. What
-# it is worth where nothing does was measured, and it is not always ahead:
-# :doc:`/studies/control`.
-#
-# What else a loop may contain (clipping, accumulation, mixed precision, schedulers beside it):
-# :doc:`/guides/loop`.
+# Where the learning rate is right, the watchdog changes nothing. Where it is far too large, windows
+# of steps are undone and the learning rate is scaled down; that saves the run, and does not replace
+# a good learning rate. Accumulation, clipping, mixed precision: :doc:`/guides/loop`.

@@ -3,8 +3,8 @@ Comparing optimizers on your own problem
 ========================================
 
 Which optimizer is best *here*? The test-bed runs data sets x networks x solvers x seeds, each
-run in a process of its own from the same start on the same batches, and keeps one file per run:
-stopped, it goes on where it was.
+run in a process of its own from the same start on the same batches, and keeps one file per run.
+A comparison that was stopped resumes where it was.
 """
 
 # %%

@@ -5,27 +5,25 @@ import inspect
 import warnings
 
 import pytest
-from cmalight.integrations.lightning import WatchdogCallback
 
 import cmalight
-from cmalight import bench, datasets, models
+from cmalight import datasets, models
 from cmalight.integrations import tables
 
 # One after the other in one folder where the second reads what the first wrote.
 EXAMPLES = {
     "fit": [cmalight.fit],
-    "CMALight": [cmalight.CMALight],
+    "Auto": [cmalight.Auto],
     "Controlled": [cmalight.Controlled],
+    "CMALight": [cmalight.CMALight],
     "Objective": [cmalight.Objective],
     "TensorBatches": [cmalight.TensorBatches],
     "CMALightRegressor": [cmalight.CMALightRegressor],
     "CMALightClassifier": [cmalight.CMALightClassifier],
-    "WatchdogCallback": [WatchdogCallback],
     "train_table": [tables.train_table],
     "load_dataset": [datasets.load_dataset],
     "register": [datasets.register],
     "layered": [models.layered],
-    "bench": [bench.run, bench.load],
 }
 
 
@@ -42,17 +40,14 @@ def test_a_method_of_an_estimator_says_what_it_raises(method):
     assert "Raises:" in method.__doc__
 
 
-@pytest.mark.parametrize(
-    "name", [*(n for n in EXAMPLES if n != "bench"), pytest.param("bench", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_the_example_of_a_docstring_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(datasets, "_registered", {})
     runner = doctest.DocTestRunner()
     for thing in EXAMPLES[name]:
         example = doctest.DocTestParser().get_doctest(thing.__doc__, {}, thing.__qualname__, None, 0)
         assert example.examples
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Lightning has advice on workers and loggers
+            warnings.simplefilter("ignore")
             runner.run(example)
     assert runner.summarize(verbose=False).failed == 0
