@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx import addnodes
 
 import cmalight
@@ -40,7 +41,8 @@ nitpick_ignore_regex = [
 ]
 
 myst_heading_anchors = 3
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+html_math_renderer = "mathml"  # shown by the browser itself, so that no page loads a script from elsewhere
 suppress_warnings = ["misc.highlighting_failure"]  # a console block may show a file in between
 
 # The tutorials are scripts, which are run when the site is built; one that fails ends the build.
@@ -153,11 +155,18 @@ def head_verbs(app, doctree):
                 section[0].children = [nodes.Text(typed)]
 
 
+def show_math(page, node):
+    """Write a formula as MathML."""
+    page.body.append(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
+    raise nodes.SkipNode
+
+
 def setup(app):
     """Types in signatures know the module that defines a class, not its public name.
 
     Docstrings name pages by their files; here they become links.
     """
+    app.add_html_math_renderer("mathml", (show_math, None), (show_math, None))
     import cmalight.bench
     import cmalight.datasets
     import cmalight.training

@@ -1,7 +1,7 @@
 """Where the published method stops too early or goes round in a circle, and what the certified search makes of it.
 
 Noisy least squares: 200 samples, 5 unknowns, 20 batches that disagree at the solution. Prints, for both line
-searches, the learning rate and the gradient norm that are left after some hundred epochs.
+searches, the step size and the gradient norm that are left after some hundred epochs.
 
 A parabola and a root: two batches of one unknown. Prints where it is after 100 epochs, and after 101.
 """
@@ -49,12 +49,15 @@ def parabola_and_root(
     def loss(number: int) -> Tensor:
         return w.square() / 2 if number == 0 else 12 * ((1 + w.square()).sqrt() - 1)
 
+    def objective() -> float:
+        return (loss(0).item() + loss(1).item()) / 2
+
     optimizer = CMALight([w], lr=lr, line_search=line_search)
     generator = torch.Generator().manual_seed(0)
     path = []
     for _ in range(epochs):
         order = torch.randperm(2, generator=generator).tolist() if reshuffle else [0, 1]
-        with optimizer.epoch(lambda: (loss(0).item() + loss(1).item()) / 2) as epoch:
+        with optimizer.epoch(objective) as epoch:
             for number in epoch.batches(order):
                 optimizer.zero_grad()
                 batch_loss = loss(number)
@@ -66,8 +69,8 @@ def parabola_and_root(
 
 
 def main() -> None:
-    warnings.filterwarnings("ignore", message="Each of the last")  # training has stalled, which is the point
-    print("| line search | order | epochs | learning rate left | gradient norm left |")
+    warnings.filterwarnings("ignore", message="Each of the last .* training has stalled")
+    print("| line search | order | epochs | step size left | gradient norm left |")
     print("|---|---|---:|---:|---:|")
     for line_search in ("light", "certified"):
         for reshuffle in (False, True):
@@ -76,7 +79,7 @@ def main() -> None:
                 order = "reshuffled" if reshuffle else "fixed"
                 print(f"| {line_search} | {order} | {epochs} | {report.next_lr:.1e} | {gradient:.1e} |")
     print()
-    print("| line search | order | learning rate left | w after 100 epochs | after 101 |")
+    print("| line search | order | step size left | w after 100 epochs | after 101 |")
     print("|---|---|---:|---:|---:|")
     for line_search in ("light", "certified"):
         for reshuffle in (False, True):

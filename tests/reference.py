@@ -1,4 +1,4 @@
-"""The naive oracle: CMALight, CMA and IG on one flat float64 vector, straight from the listings.
+"""The naive oracle: CMALight, COFF, CMA and IG on one flat float64 vector, straight from the listings.
 
 Everything inside an epoch is in SUM units, f = sum_p (n_p/nbar) l_p = K * (mean loss per sample). What is carried from
 one epoch to the next, and what a `Record` shows, is in mean units, because K may differ between epochs.
@@ -10,7 +10,7 @@ one epoch to the next, and what a `Record` shows, is in mean units, because K ma
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -245,6 +245,55 @@ def cmalight(
     return records
 
 
+def coff(
+    problem: Problem, w0: Tensor, orders: Orders, *, lr: float | Tensor = 0.05, theta: float = 0.5, tau: float = 1e-2,
+    gamma: float = 1e-6, delta: float = 0.9, weight_decay: float | Tensor = 0.0, max_extrapolations: int = 100,
+) -> list[Record]:  # fmt: skip
+    """Run COFF_IG, whose zeta may grow."""
+    objective = Objective(problem, weight_decay)
+    w, lr = start(w0, lr)
+    f_first = f_current = phi = objective.full(w)
+    records, counted = [], 0
+    for batches in orders:
+        cycle = inner_cycle(objective, w, lr, batches)
+        K, zeta, f_tilde, f_0, norm2 = cycle.K, cycle.zeta, cycle.f_tilde, cycle.K * f_first, cycle.norm**2
+        f_after, factor, f_new = math.inf, 1.0, None
+        if cycle.diverged:
+            decision, factor = Decision(None, 0.0, True), theta
+        elif f_tilde <= min(K * phi - gamma * zeta, f_0):
+            decision = Decision(7, zeta, False)
+        elif cycle.norm <= tau * zeta:
+            decision, factor = Decision(10, zeta if f_tilde <= f_0 else 0.0, True), theta
+        else:
+            if f_current is None:
+                f_current = objective.full(w)
+            alpha, f_j, guarded = 0.0, math.inf, False
+            if f_tilde <= min(K * f_current, f_0):
+                alpha, f_j, guarded = zeta, f_tilde, True
+                for _ in range(max_extrapolations):
+                    trial = cycle.f(objective, alpha / delta)
+                    if not trial <= min(K * f_current - gamma * alpha * norm2, f_j):
+                        guarded = False
+                        break
+                    alpha, f_j = alpha / delta, trial
+                    f_new = trial
+            f_after = f_j
+            if alpha * norm2 > tau * zeta or guarded:
+                decision, factor = Decision(17, alpha, False), alpha / zeta
+            elif alpha > 0:
+                decision, factor = Decision(15, alpha, True), theta
+            else:
+                decision, factor = Decision(15, zeta if f_tilde <= f_0 else 0.0, True), theta
+        if not cycle.diverged:
+            phi = min(f_tilde / K, f_after / K, phi)
+        w, lr = cycle.point(decision.alpha), factor * lr
+        if decision.alpha > 0:
+            f_current = None if f_new is None else f_new / K
+        made, counted = objective.evaluations - counted, objective.evaluations
+        records.append(record(cycle, decision, next_lr=lr, phi=phi, evaluations=made, f_current=f_current))
+    return records
+
+
 def cma(
     problem: Problem, w0: Tensor, orders: Orders, *, lr: float | Tensor = 0.5, theta: float = 0.75, tau: float = 1e-2,
     gamma: float = 1e-2, delta: float = 0.9, weight_decay: float | Tensor = 0.0, max_extrapolations: int = 100,
@@ -279,6 +328,55 @@ def cma(
             f_current = f_new / K
         made, counted = objective.evaluations - counted, objective.evaluations
         records.append(record(cycle, decision, next_lr=lr, phi=f_current, evaluations=made, f_current=f_current))
+    return records
+
+
+def certified(
+    problem: Problem, w0: Tensor, orders: Orders, base: Callable[..., tuple[Tensor, object]],
+    *, eta: float = 0.5, theta: float = 0.5, tau: float = 1e-2, gamma: float = 1e-2, delta: float = 0.5,
+    max_extrapolations: int = 100, shrink: float = 0.5,
+) -> list[Record]:  # fmt: skip
+    """Keep epochs of any base that lower f, else run a plain one; `base(objective, w, state, scale, batches)` gives
+    the next w and state."""
+    objective = Objective(problem, 0.0)
+    w, state, scale, plain = w0.detach().clone().double(), None, 1.0, False
+    f_current = objective.full(w)
+    records, counted = [], 0
+    for batches in orders:
+        cycle = inner_cycle(objective, w, torch.full_like(w, eta), batches)
+        K, f_w, decision = cycle.K, cycle.K * f_current, Decision(None, 0.0, False)
+        if not plain:
+            end, next_state = base(objective, w, state, scale, batches)
+            f_end = K * objective.full(end) if torch.isfinite(end).all() else math.inf
+            if f_end <= f_w - gamma * eta:
+                w, state, f_current = end, next_state, f_end / K
+            else:
+                scale, plain = shrink * scale, True
+        else:
+            plain, f_new = False, math.inf
+            if cycle.diverged:
+                decision = Decision(None, 0.0, True)
+            else:
+                f_new = f_zeta = cycle.f(objective, eta)
+                if f_zeta <= f_w - gamma * eta:
+                    decision = Decision(7, eta, False)
+                elif cycle.norm <= tau * eta:
+                    decision = Decision(10, eta if f_zeta <= f_w else 0.0, True)
+                else:
+                    search = edfl(
+                        objective, cycle, f_w=f_w, f_start=f_zeta, f_zeta=f_zeta, gamma=gamma, delta=delta,
+                        max_extrapolations=max_extrapolations, bound_at_trial=True,
+                    )  # fmt: skip
+                    decision = after_search(cycle, search, f_tilde=f_zeta, f_0=f_w, tau=tau)
+                    f_new = search.f_hat if search.alpha > 0 else f_zeta
+            w = cycle.point(decision.alpha)
+            eta = theta * eta if decision.shrink else eta
+            if decision.alpha > 0:
+                f_current = f_new / K
+        made, counted = objective.evaluations - counted, objective.evaluations
+        now = torch.full_like(w, eta)
+        entry = record(cycle, decision, next_lr=now, phi=f_current, evaluations=made, f_current=f_current)
+        records.append(replace(entry, w=w))
     return records
 
 

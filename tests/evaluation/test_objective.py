@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections import UserDict
 
 import numpy
 import pytest
@@ -212,11 +213,38 @@ def test_bad_arguments_are_refused(arguments, message):
 
 @pytest.mark.parametrize(
     ("result", "message"),
-    [(torch.tensor(1.0), r"must return \(mean loss, count\).*a tensor"), ((1.0, 0), "count 0; expected a positive")],
+    [
+        (torch.tensor(1.0), r"must return \(mean loss, count\).*a tensor"),
+        ((1.0, -1), "count -1; expected"),
+        ((1.0, 0), "no sample"),
+    ],
 )
 def test_what_forward_must_return_is_said(result, message):
     with pytest.raises(ValueError, match=message):
         Objective(network(), None, [1], forward=lambda model, batch: result)()
+
+
+def test_a_batch_whose_targets_are_all_ignored_does_not_count():
+    model, x, y = nn.Linear(3, 2), torch.randn(6, 3), torch.tensor([-100, -100, 0, 1, 1, 0])
+    expected = nn.CrossEntropyLoss()(model(x), y).item()
+    batches = [(x[:2], y[:2]), (x[2:], y[2:])]
+    assert Objective(model, nn.CrossEntropyLoss(), batches)() == pytest.approx(expected)
+    assert math.isfinite(Objective(model, nn.CrossEntropyLoss(), [(x, y)]).sample().standard_error())
+
+
+def test_a_batch_of_its_own_class_is_copied_and_moved_by_its_own_method():
+    class Encoding(UserDict):
+        def to(self, device):
+            self.data = {name: value.to(device) for name, value in self.data.items()}
+            self.moved = True
+            return self
+
+    x, y = table(20)
+    batch, before = Encoding(x=x, y=y), x.clone()
+    model = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(x.shape[1], 1)).to(x.dtype)
+    Objective(model, None, [batch], forward=lambda model, own: (MSE(model(own["x"]), own["y"]), len(own["y"])))()
+    assert torch.equal(x, before)
+    assert not hasattr(batch, "moved")
 
 
 def test_forward_may_return_plain_numbers():

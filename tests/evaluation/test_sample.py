@@ -122,3 +122,9 @@ def test_the_standard_error_of_dict_batches_and_of_what_cannot_be_cut():
     assert objective.sample().standard_error() > 0
     single = Objective(model, None, [1.0], forward=lambda m, b: (m.weight.sum() * b, 1))
     assert single.sample().standard_error() == 0.0
+
+
+def test_an_empty_loader_is_refused():
+    loader = DataLoader(TensorDataset(torch.zeros(0, 3), torch.zeros(0, 1)), batch_size=4)
+    with pytest.raises(ValueError, match="the data are empty"):
+        Objective(nn.Linear(3, 1), nn.MSELoss(), loader).sample()()

@@ -96,6 +96,14 @@ def test_what_is_not_finite_any_more_is_found(where, value):
     assert not state.is_finite(snapshot)
 
 
+def test_a_buffer_that_a_forward_pass_replaced_is_looked_at_too():
+    model, optimizer = trained()
+    run_state = RunState(optimizer, [model])
+    snapshot = run_state.snapshot()
+    model[1].running_mean = torch.full((4,), math.nan)
+    assert not run_state.is_finite(snapshot)
+
+
 def test_what_never_was_finite_does_not_count():
     model, optimizer = trained()
     model.register_buffer("mask", torch.full((2,), -math.inf))

@@ -44,7 +44,7 @@ def weights(estimator):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")  # of array libraries that are not installed
 @parametrize_with_checks(
-    [CMALightRegressor(hidden_layer_sizes=10, max_epochs=12), CMALightClassifier(hidden_layer_sizes=10, max_epochs=12)],
+    [CMALightRegressor(10, lr=0.03, max_epochs=12), CMALightClassifier(10, lr=0.03, max_epochs=12)],
     # A row that is there twice is in two batches, one that counts twice in one.
     expected_failed_checks=lambda _: {"check_sample_weight_equivalence_on_dense_data": "batches differ"},
 )

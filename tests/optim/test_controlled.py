@@ -1,5 +1,6 @@
 """`Controlled` in a plain loop: whose lr it is, what is undone, what is said."""
 
+import contextlib
 import copy
 import math
 import pickle
@@ -13,6 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cmalight import SOAP, Auto, CMALight, Controlled, Objective, Outcome, TensorBatches
+from cmalight.evaluation.state import ModuleState
 from cmalight.rules.watchdog import Watchdog
 
 from .plain_loop import MSE, SHORT, adam, assert_same_bits, bits, controlled, data, network, take_steps
@@ -396,6 +398,87 @@ def test_a_stream_without_a_length_can_be_the_objective():
     assert optimizer.report.outcome is Outcome.KEPT
 
 
+def test_a_plain_callable_may_return_a_loss_with_its_graph():
+    """Warnings are errors here, and torch warns of numbers that are taken from a graph."""
+    model, batches = network(), data()
+    x, y = batches.tensors
+    optimizer = Controlled(adam(model), lambda: MSE(model(x), y), total_steps=8)
+    take_steps(optimizer, model, batches, 8)
+    assert optimizer.report.outcome is Outcome.KEPT
+
+
+def test_judge_works_in_inference_mode():
+    model = network(norm=True)
+    optimizer = controlled(model, data(), total_steps=20)
+    for _ in range(3):
+        take_steps(optimizer, model, data(), 2)
+        with torch.inference_mode():
+            optimizer.judge()
+    take_steps(optimizer, model, data(), 4, spoil={1: math.nan})
+    assert optimizer.report.outcome is Outcome.DIVERGED
+
+
+@pytest.mark.parametrize("spoil", [1.0, math.nan], ids=["kept", "undone"])
+@pytest.mark.parametrize("place", range(8))
+def test_an_interrupt_while_a_window_is_judged_leaves_it_kept_or_undone_but_never_mixed(place, spoil, monkeypatch):
+    model = network(norm=True)
+    optimizer = controlled(model, data(), total_steps=40)
+    take_steps(optimizer, model, data(), 4)
+    began = _bits_of_all(model, optimizer)
+    take_steps(optimizer, model, data(), 3, spoil={2: spoil})
+    ended = _bits_of_all(model, optimizer)
+    with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
+        _interrupt_after(patched, place)
+        optimizer.judge()
+    now = _bits_of_all(model, optimizer)
+    assert _are_equal(now, began) or _are_equal(now, ended)
+    take_steps(optimizer, model, data(), 1, spoil={0: math.nan})
+    optimizer.judge()
+    after = _bits_of_all(model, optimizer, buffers=False)
+    assert _are_equal(after, began) or _are_equal(after, now)
+
+
+def _bits_of_all(model, optimizer, *, buffers=True):
+    found = bits(model) if buffers else {name: value.clone() for name, value in model.named_parameters()}
+    return found | {i: own["exp_avg"].clone() for i, own in enumerate(optimizer.state.values())}
+
+
+def _interrupt_after(monkeypatch, place):
+    """Ctrl-C comes after this many of the calls that write to weights, buffers, state or snapshots."""
+    done = 0
+
+    def counted(call):
+        def wrapper(*args, **kwargs):
+            nonlocal done
+            result = call(*args, **kwargs)
+            done += 1
+            if done == place + 1:
+                raise KeyboardInterrupt
+            return result
+
+        return wrapper
+
+    monkeypatch.setattr(torch, "_foreach_copy_", counted(torch._foreach_copy_))
+    for name in ("restore", "__init__"):
+        monkeypatch.setattr(ModuleState, name, counted(getattr(ModuleState, name)))
+
+
+def _are_equal(left, right):
+    return all(torch.equal(left[name].nan_to_num(7.0), right[name].nan_to_num(7.0)) for name in left)
+
+
+def test_a_schedule_free_base_trains_on_after_an_objective_that_failed():
+    schedulefree = pytest.importorskip("schedulefree")
+    model, batches = network(), data()
+    values = iter([1.0, 0.9])
+    optimizer = Controlled(schedulefree.AdamWScheduleFree(model.parameters()), lambda: next(values), total_steps=8)
+    optimizer.train()
+    take_steps(optimizer, model, batches, 1)
+    with pytest.raises(StopIteration):
+        take_steps(optimizer, model, batches, 1)
+    assert optimizer.param_groups[0]["train_mode"]
+
+
 def test_a_plain_callable_can_be_the_objective():
     weight = nn.Parameter(torch.tensor([3.0]))
     optimizer = Controlled(
@@ -425,9 +508,19 @@ def test_steps_past_the_end_are_tiny_and_said_once():
     assert optimizer.last_lr == pytest.approx(1e-2 * SHORT.factor(7.5 / 8, 7))
 
 
+def test_a_run_that_resumes_past_the_end_says_so_too():
+    model = network()
+    optimizer, resumed = (controlled(model, data(), total_steps=8) for _ in range(2))
+    with pytest.warns(UserWarning, match="total_steps=8 are done"):
+        take_steps(optimizer, model, data(), 10)
+    resumed.load_state_dict(optimizer.state_dict())
+    with pytest.warns(UserWarning, match="total_steps=8 are done"):
+        take_steps(resumed, model, data(), 1)
+
+
 def test_an_objective_that_is_not_minimised_is_named_among_the_likely_causes():
     model = network()
-    base = adam(model, lr=1.0)
+    base = adam(model, lr=0.1)
     optimizer = controlled(model, data(), base=base, loss_fn=lambda out, y: -MSE(out, y), total_steps=100)
     with pytest.warns(UserWarning, match="adversarial"):
         take_steps(optimizer, model, data(), 100)
@@ -439,6 +532,7 @@ def test_an_objective_that_is_not_minimised_is_named_among_the_likely_causes():
         (lambda model: torch.optim.LBFGS(model.parameters()), "L-BFGS"),
         (lambda model: CMALight(model.parameters()), "judges its own steps"),
         (lambda model: torch.optim.SGD(model.parameters(), lr=0.1, maximize=True), "negate the loss"),
+        (lambda model: torch.optim.SGD([{"params": model.parameters(), "lr": None}], lr=0.1), "it has none"),
     ],
 )
 def test_what_cannot_be_watched_is_refused(make, message):

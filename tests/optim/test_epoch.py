@@ -508,6 +508,66 @@ def test_a_block_that_is_left_early_is_not_judged_and_the_next_one_is_as_if_it_h
     assert run_epoch(optimizer, objective, model, batches).outcome is Outcome.ACCEPTED
 
 
+def _left_early(optimizer, objective, model, batches):
+    with optimizer.epoch(objective) as epoch:
+        for x, y in batches[:2]:
+            optimizer.zero_grad()
+            epoch.observe(backward(model, (x, y)), len(y))
+            optimizer.step()
+
+
+def test_leaving_early_is_noticed_after_resuming_too():
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=0.1)
+    run_epoch(optimizer, objective, model, batches)
+    resumed = CMALight(model.parameters(), lr=0.1)
+    resumed.load_state_dict(optimizer.state_dict())
+    with pytest.raises(RuntimeError, match="left after 32 of 100 samples"):
+        _left_early(resumed, Objective(model, MSE, batches), model, batches)
+
+
+@pytest.mark.parametrize("make", [CMALight, IG])
+def test_leaving_early_is_noticed_by_the_epoch_before_where_the_objective_does_not_count(make):
+    model, batches, objective = small_problem()
+    optimizer = make(model.parameters(), lr=0.1)
+
+    def value():
+        return objective()
+
+    run_epoch(optimizer, value, model, batches)
+    with pytest.raises(RuntimeError, match="left after 32 of 100 samples"):
+        _left_early(optimizer, value, model, batches)
+
+
+def test_class_weights_do_not_make_a_whole_epoch_look_like_a_part():
+    torch.manual_seed(0)
+    model, x = nn.Linear(4, 2), torch.randn(60, 4)
+    loss_fn = nn.CrossEntropyLoss(weight=torch.tensor([2.0, 5.0]))
+    batches = split(x, (x.sum(1) > 0).long(), 20)
+    optimizer = CMALight(model.parameters(), lr=0.1)
+    report = run_epoch(optimizer, Objective(model, loss_fn, batches), model, batches, loss_fn=loss_fn)
+    assert report.outcome is Outcome.ACCEPTED
+
+
+def test_a_run_that_changes_to_the_certified_search_confirms_what_it_keeps():
+    """The sample's loss at w⁰ is not known then, so f itself has to be asked."""
+    model, batches, objective = small_problem()
+    optimizer = CMALight(model.parameters(), lr=0.1)
+    run_epoch(optimizer, objective, model, batches)
+    optimizer.line_search = "certified"
+    report = run_epoch(optimizer, objective, model, batches)
+    assert report.outcome is Outcome.ACCEPTED
+    assert report.evaluations == 1
+
+
+def test_a_plain_callable_may_return_a_loss_with_its_graph():
+    """Warnings are errors here, and torch warns of numbers that are taken from a graph."""
+    model, batches, _ = small_problem()
+    x, y = (torch.cat(part) for part in zip(*batches, strict=True))
+    report = run_epoch(CMALight(model.parameters(), lr=0.1), lambda: MSE(model(x), y), model, batches)
+    assert report.outcome is Outcome.ACCEPTED
+
+
 def test_a_summed_loss_is_noticed():
     model, batches, objective = small_problem()
     optimizer = CMALight(model.parameters(), lr=1e-6)
@@ -546,7 +606,6 @@ def test_an_epoch_that_was_saved_in_its_middle_is_resumed():
     optimizer = CMALight(second.parameters(), lr=0.3)
     optimizer.load_state_dict(saved)
     second.load_state_dict(weights_then)
-    objective()  # counts the samples of an epoch
     with optimizer.epoch(objective) as epoch:
         for x, y in batches[3:]:
             optimizer.zero_grad()

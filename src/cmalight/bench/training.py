@@ -15,8 +15,9 @@ from torch.optim import Optimizer
 
 from cmalight.bench.code import arguments_of, imported, is_own
 from cmalight.bench.models import Machine, Points, Result, Run, Status
-from cmalight.bench.problems import Arrays, Problem, problem_of
+from cmalight.bench.problems import Arrays, Problem, dataset_problem
 from cmalight.bench.spec import file_digest
+from cmalight.bench.workloads import WORKLOADS
 from cmalight.errors import DataError
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.objective import Objective
@@ -81,7 +82,9 @@ def _available(run: Run) -> Problem:
             raise UnavailableError(f"{run.dataset} changed since the runs were planned; repeat the command")
         if not is_own(run.solver):
             make_solver(run.solver, run.options)
-        return problem_of(run)
+        if run.workload is None:
+            return dataset_problem(run)
+        return imported(run.workload)() if is_own(run.workload) else WORKLOADS[run.workload]()
     except (DataError, ImportError, OSError) as error:
         raise UnavailableError(str(error)) from error
 

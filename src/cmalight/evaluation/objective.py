@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map_only, tree_structure, tree_unflatten
+from torch.utils._pytree import tree_leaves, tree_map, tree_structure, tree_unflatten
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -61,6 +61,7 @@ class Objective:
         evaluations: Full evaluations so far.
         evaluated_rows: Rows evaluated so far on this rank, by full evaluations and by samples.
         samples: The sum of the counts of the last full evaluation.
+        rows: The rows of the last full evaluation on this rank.
         modules: The model and, where it is a module, the loss.
         before_batch: Called before each batch of a full evaluation; it may raise, to break it off.
 
@@ -113,6 +114,7 @@ class Objective:
         self.evaluations = 0
         self.evaluated_rows = 0
         self.samples = 0.0
+        self.rows = 0
         self.before_batch: Callable[[], object] | None = None
         self._forward = forward
         self._eval_batch_size = eval_batch_size
@@ -130,7 +132,9 @@ class Objective:
             batches = self._own_part()
             if not self._ranks.alone and communicates(self.model):
                 self._refuse_unequal_passes(batches)
+            before = self.evaluated_rows
             mean, self.samples = self._mean_loss(batches)
+            self.rows = self.evaluated_rows - before
         return mean
 
     def sample(self) -> Sample:
@@ -208,7 +212,7 @@ class Objective:
         """
         with self.without_a_trace():
             seed_everything(SEED)
-            losses = [float(self.evaluate(part)[0]) for part in parts]
+            losses = [float(loss) for loss, count in map(self.evaluate, parts) if count]
         sums = [sum(losses), sum(loss * loss for loss in losses), float(len(losses))]
         total, squares, count = (sum(column) for column in zip(*self._ranks.gather(*sums), strict=True))
         if count < 2:
@@ -239,6 +243,8 @@ class Objective:
             if breakable and self.before_batch is not None:
                 self.before_batch()
             loss, count = self.evaluate(batch)
+            if not count:  # every target is ignored, and the mean over none is NaN
+                continue
             if total is None:
                 total = torch.zeros((), dtype=accumulation_dtype(loss.device), device=loss.device)
             total.add_(loss.to(total.device), alpha=count)
@@ -258,13 +264,13 @@ class Objective:
             batch: As the data give it; it is copied, so that no layer can write into the data.
 
         Returns:
-            Its mean loss, and the number of samples behind it.
+            Its mean loss, and the number of samples behind it; 0 where the loss ignores all of them.
 
         Raises:
             ValueError: If the loss is no scalar, or its samples cannot be counted.
         """
         device = next(iter(self.model.parameters()), _NOWHERE).device
-        own = tree_map_only(Tensor, lambda part: part.to(device, copy=True, non_blocking=True), batch)
+        own = tree_map(lambda part: _own_copy(part, device), batch)
         loss, count = self._counted(own) if self._forward is not None else self._of_pair(own)
         loss = torch.as_tensor(loss)
         if loss.numel() != 1:
@@ -278,8 +284,8 @@ class Objective:
                 "forward must return (mean loss, count), the count being the number of samples behind the mean, "
                 f"but it returned {_describe(result)}"
             )
-        if not float(result[1]) > 0:
-            raise ValueError(f"forward returned the count {result[1]}; expected a positive number of samples")
+        if not float(result[1]) >= 0:
+            raise ValueError(f"forward returned the count {result[1]}; expected a number of samples, at least 0")
         return result[0], float(result[1])
 
     def _of_pair(self, batch: Any) -> tuple[Tensor, float]:
@@ -290,7 +296,7 @@ class Objective:
             )
         inputs, target = batch
         count = sample_count(self.loss_fn, target)
-        if not count:
+        if count is None:
             raise ValueError(
                 f"Objective cannot count the samples of a target that is {_describe(target)}; "
                 "pass forward=lambda model, batch: (mean loss, count)"
@@ -360,6 +366,14 @@ def _reiterable(data: Any) -> Any:
         private._iterator = None
         return private
     return data
+
+
+def _own_copy(part: Any, device: torch.device) -> Any:
+    if isinstance(part, Tensor):
+        return part.to(device, copy=True, non_blocking=True)
+    if hasattr(part, "to"):  # a batch of its own class, such as BatchEncoding, whose `to` may change it in place
+        return copy.deepcopy(part).to(device)
+    return part
 
 
 def _visits_each_row_once(loader: DataLoader[Any]) -> bool:

@@ -56,7 +56,7 @@ class ModuleState:
 
     def pairs(self) -> list[tuple[Tensor, Tensor]]:
         """Each buffer as it is now, and as it was."""
-        found = [pair for _, buffers in self._buffers for pair in buffers.values()]
+        found = [(m._buffers.get(n), value) for m, buffers in self._buffers for n, (_, value) in buffers.items()]
         return [(buffer, value) for buffer, value in found if buffer is not None and value is not None]
 
     def state_dict(self) -> dict[str, Any]:

@@ -47,6 +47,9 @@ class Controlled(WindowOptimizer):
         total_steps: How many steps the run will have.
         progress: Where only a clock knows how much is done: a callable that gives the share of the run, 0 to 1.
         rule: The watchdog and its constants.
+        certified: Judge epochs by the loss on all data instead, with a proof of convergence: see `Certified`, which
+            this makes. Costs one evaluation of all data per epoch.
+        steps_per_epoch: With `certified=True`: the steps of an epoch, where the objective's data have no length.
 
     Attributes:
         base: The optimizer that is watched.
@@ -81,6 +84,14 @@ class Controlled(WindowOptimizer):
 
     base: Optimizer
 
+    def __new__(cls, *_: Any, certified: bool = False, **__: Any) -> Any:
+        """`certified=True` leads to the class that does it."""
+        if certified and cls is Controlled:
+            from cmalight.optim.certified import Certified  # which builds on this class
+
+            return super().__new__(Certified)
+        return super().__new__(cls)
+
     def __init__(
         self,
         base: Optimizer,
@@ -88,8 +99,12 @@ class Controlled(WindowOptimizer):
         *,
         total_steps: int | None = None,
         progress: Callable[[], float] | None = None,
-        rule: Watchdog | None = None,
+        rule: Any = None,
+        certified: bool = False,
+        steps_per_epoch: int | None = None,
     ) -> None:
+        if steps_per_epoch is not None or certified:
+            raise ValueError("steps_per_epoch belongs to Controlled(..., certified=True)")
         _check_base(base)
         _check_objective(objective)
         if total_steps is not None:
@@ -219,6 +234,7 @@ class Controlled(WindowOptimizer):
                 self.judge()
         return torch.cat(losses)
 
+    @torch.inference_mode(False)
     @torch.no_grad()
     def judge(self) -> WindowReport | None:
         """Close the window now: before measuring, before saving the final model, or when leaving early.
@@ -230,24 +246,35 @@ class Controlled(WindowOptimizer):
         window = self.window
         if window is None or not window.steps:
             return self.report
-        is_finite = self.run_state.is_finite(window.snapshot)
-        if not (ranks := self.ranks(self.objective)).alone:
-            rows = ranks.gather(window.steps, is_finite)
-            refuse_unequal(rows)
-            is_finite = all(row[1] for row in rows)
+        is_finite = self.end_is_finite(window)
         steps, memory = window.steps, self._memory or self._memory_now
         f_end = self._look() if is_finite else math.inf
-        verdict, self._memory = self.rule.decide(memory, f_end, steps)
+        verdict, memory_after = self.rule.decide(memory, f_end, steps)
         outcome = Outcome.KEPT if verdict.keeps else (Outcome.UNDONE if math.isfinite(f_end) else Outcome.DIVERGED)
         if not verdict.keeps:
             self.roll_back()
-        self.report = WindowReport(steps, outcome, memory.ends[-1], f_end, verdict.bound, self._memory.scale)
+        self._memory = memory_after
+        report = WindowReport(steps, outcome, memory.ends[-1], f_end, verdict.bound, memory_after.scale)
+        self._say_what_is_odd()
+        return self.close_window(report)
+
+    def end_is_finite(self, window: Window) -> bool:
+        """Whether the end of the window is finite on all ranks, which must have taken equally many steps."""
+        is_finite = self.run_state.is_finite(window.snapshot)
+        if (ranks := self.ranks(self.objective)).alone:
+            return is_finite
+        rows = ranks.gather(window.steps, is_finite)
+        refuse_unequal(rows)
+        return all(row[1] for row in rows)
+
+    def close_window(self, report: WindowReport) -> WindowReport:
+        """Open the next window where the weights are now, and pass the report on."""
+        self.report = report
         self.open_window()
         self._share = None
-        self._say_what_is_odd()
         if self.on_report is not None:
-            self.on_report(self.report)
-        return self.report
+            self.on_report(report)
+        return report
 
     def restart(self, objective: Any = None) -> None:
         """Anchor anew at the current weights: the steps since the last window end stand, the scale is 1 again.
@@ -305,9 +332,9 @@ class Controlled(WindowOptimizer):
         for name in passed_on:
             setattr(base, name, self.__dict__[name])
         own = [group["lr"] for group in groups]
-        for group in groups:
-            group["lr"] = group["lr"] * factor  # a new value: the user's own tensor is left alone
         try:
+            for group in groups:
+                group["lr"] = group["lr"] * factor  # a new value: the user's own tensor is left alone
             base.step()
         finally:
             self.last_lr = groups[0]["lr"]
@@ -320,7 +347,7 @@ class Controlled(WindowOptimizer):
         """What the user's lr is multiplied with for the step after so many."""
         scale = self._memory.scale  # type: ignore[union-attr]
         if self.total_steps is not None:
-            if steps == self.total_steps:
+            if steps >= self.total_steps:
                 self._say_once(
                     "past",
                     f"total_steps={self.total_steps} are done: further steps use the last, tiny, "
@@ -344,15 +371,18 @@ class Controlled(WindowOptimizer):
         self._share = min(row[0] for row in ranks.gather(min(own, 1.0)))
         return self._share
 
+    @torch.no_grad()
     def _look(self) -> float:
         """The sample's loss where the base is judged, +inf where it is not finite."""
         switches = self.base.param_groups[0].get("train_mode") is True  # a schedule-free base trains at another point
         if switches:
             self.base.eval()  # type: ignore[attr-defined]
         sample = getattr(self.objective, "sample", None)
-        value = float(self.objective() if sample is None else sample()())
-        if switches:
-            self.base.train()  # type: ignore[attr-defined]
+        try:
+            value = float(self.objective() if sample is None else sample()())
+        finally:
+            if switches:
+                self.base.train()  # type: ignore[attr-defined]
         return value if math.isfinite(value) else math.inf
 
     def _say_what_is_odd(self) -> None:
@@ -360,7 +390,7 @@ class Controlled(WindowOptimizer):
         if not scheduled and "initial_lr" not in self.param_groups[0]:
             self._say_once(
                 "schedule",
-                f"{type(self).__name__} has no schedule: the learning rate stays constant. Give total_steps, the "
+                f"{type(self).__name__} has no schedule: it leaves the learning rate to you. Give total_steps, the "
                 "number of steps of the run, or use one of torch's learning rate schedulers.",
             )
         if self._memory is not None and self._memory.refused >= _SUSPICIOUS:
@@ -434,6 +464,10 @@ def _check_base(base: object) -> None:
         raise ValueError(f"Controlled cannot watch {type(base).__name__}, which judges its own steps: pass a plain one")
     if isinstance(base, torch.optim.LBFGS):
         raise ValueError("Controlled cannot watch L-BFGS: its steps need a closure and are no mini-batch steps")
+    if any(group.get("lr") is None for group in base.param_groups):
+        raise ValueError(
+            f"Controlled lowers the lr of {type(base).__name__}, but it has none: give it a number as its lr"
+        )
     refuse_maximize(base.param_groups)
 
 

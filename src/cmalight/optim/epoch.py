@@ -167,10 +167,10 @@ class Epoch:
                 "The epoch saw no batch: call epoch.observe(loss, len(target)) for each batch, "
                 "and check that the loader is not empty"
             )
-        whole = self._judge.samples
+        whole = self._optimizer.samples
         if whole and seen < _WHOLE * whole:
             self._optimizer.roll_back()
             raise RuntimeError(
                 f"The epoch was left after {seen:.0f} of {whole:.0f} samples, so it was not judged, and the weights "
-                "were rolled back. Run through the whole loader, or call epoch.abandon() before leaving early"
+                "were rolled back. Run through all data of the objective, or call epoch.abandon() before leaving early"
             )

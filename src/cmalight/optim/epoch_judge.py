@@ -32,7 +32,6 @@ class EpochJudge:
         self._rule: Any = optimizer.rule()
         self._ranks = optimizer.ranks(objective)
         self._end: Snapshot | None = None  # w̃, once the weights have left it
-        self.samples = 0.0
 
     def begin(self) -> None:
         """Line 3, at w⁰: evaluate f(w⁰)."""
@@ -51,8 +50,15 @@ class EpochJudge:
             optimizer.zeta_0 = optimizer.zeta
             if getattr(self._rule, "certified", False):
                 optimizer.sample_first = self._look()
-        # Every rank has seen its part; the objective counts the samples of all of them.
-        self.samples = float(getattr(self._objective, "samples", 0.0)) / self._ranks.size
+        optimizer.samples = self._samples_of_the_objective() or optimizer.samples
+
+    def _samples_of_the_objective(self) -> float:
+        """How many this rank sees in an epoch; 0 where the objective was not evaluated yet, or does not say.
+
+        The objective counts the samples of all ranks, and by their class weights; so its rows are a bound, too.
+        """
+        samples, rows = (float(getattr(self._objective, name, 0.0)) for name in ("samples", "rows"))
+        return min(samples / self._ranks.size, rows)
 
     def conclude(self, window: EpochWindow) -> EpochReport:
         """Decide, go where the decision leads, and write it down.
@@ -104,6 +110,7 @@ class EpochJudge:
         optimizer.multiply_lr(decision.zeta_factor)
         optimizer.known = Known(known.f_0, decision.phi, decision.f_next)
         optimizer.epochs += 1
+        optimizer.samples = self._samples_of_the_objective() or self._window.counts.total
         optimizer.unmoved = 0 if decision.outcome.keeps else optimizer.unmoved + 1
         stays = decision.phi == known.phi and decision.zeta_factor == 1.0
         optimizer.unchanged = optimizer.unchanged + 1 if stays else 0
@@ -136,9 +143,9 @@ class EpochJudge:
         return self._evaluate()
 
     def sample_first(self) -> float:
-        """The sample's loss at w⁰."""
+        """The sample's loss at w⁰; -inf where the run began with a rule that takes none, so that f itself is asked."""
         first = self._optimizer.sample_first
-        return math.inf if first is None else first
+        return -math.inf if first is None else first
 
     def sample_after(self) -> float:
         """The sample's loss at w̃."""
@@ -160,6 +167,7 @@ class EpochJudge:
         self._end.modules.restore()
         run_state.go_to(self._end.weights, alpha / self._zeta, start.weights)
 
+    @torch.no_grad()
     def _evaluate(self) -> float:
         self._optimizer.evaluations += 1
         value = self._objective()
@@ -167,11 +175,11 @@ class EpochJudge:
             raise ValueError("The objective gave None; expected it to return the mean loss")
         return self._with_penalty(float(value))
 
+    @torch.no_grad()
     def _look(self) -> float:
         sample = getattr(self._objective, "sample", None)
         return self._with_penalty(float(self._objective() if sample is None else sample()()))
 
-    @torch.no_grad()
     def _with_penalty(self, value: float) -> float:
         penalty = self._optimizer.penalty()
         value += 0.0 if penalty is None else float(penalty)

@@ -58,6 +58,7 @@ class EpochOptimizer(WindowOptimizer):
         self.sample_first: float | None = None  # the sample's loss at w⁰, for a rule that confirms by it
         self.zeta_0 = self.zeta
         self.epochs = 0
+        self.samples = 0.0  # of a whole epoch on this rank; 0 where nobody knows yet
         self.evaluations = 0
         self.reported = 0  # of these, in the reports so far
         self.unmoved = 0  # epochs in a row that were rolled back
@@ -129,7 +130,7 @@ class EpochOptimizer(WindowOptimizer):
         factor = (self.zeta_0 if lr is None else lr) / self.zeta
         self.multiply_lr(factor)
         self._objective, self.known, self.sample_first = objective, None, None
-        self.zeta_0, self.unmoved, self.unchanged = self.zeta, 0, 0
+        self.zeta_0, self.samples, self.unmoved, self.unchanged = self.zeta, 0.0, 0, 0
 
     def multiply_lr(self, factor: float) -> None:
         """All groups shrink together, so their ratios stay.
@@ -290,7 +291,7 @@ class EpochOptimizer(WindowOptimizer):
     def control_state(self) -> dict[str, Any]:
         """What is known between epochs, as plain numbers."""
         known = None if self.known is None else [self.known.f_0, self.known.phi, self.known.f_current]
-        names = ("sample_first", "zeta_0", "epochs", "evaluations", "reported", "unmoved", "unchanged")
+        names = ("sample_first", "zeta_0", "epochs", "samples", "evaluations", "reported", "unmoved", "unchanged")
         return {"known": known, **{name: getattr(self, name) for name in names}, "settings": dict(self.settings)}
 
     def load_control_state(self, saved: dict[str, Any] | None) -> None:

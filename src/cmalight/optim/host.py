@@ -48,7 +48,7 @@ class WindowOptimizer(Optimizer):
 
     def open_window(self) -> Window:
         """Begin a window here, in the memory of the last one where it fits."""
-        last = self.window
+        last, self.window = self.window, None  # whose memory is overwritten: never roll back to a part of it
         snapshot = self.run_state.snapshot() if last is None else self.run_state.refresh(last.snapshot)
         self.window = self.window_type(snapshot, versions=self._versions())
         return self.window
@@ -72,7 +72,11 @@ class WindowOptimizer(Optimizer):
     def roll_back(self) -> None:
         """Put weights, buffers and the optimizer's state back to where the window began, bit for bit."""
         if self.window is not None:
-            self.run_state.restore(self.window.snapshot)
+            try:
+                self.run_state.restore(self.window.snapshot)
+            except KeyboardInterrupt:  # never leave one part rolled back and another not
+                self.run_state.restore(self.window.snapshot)
+                raise
 
     def state_dict(self) -> dict[str, Any]:
         """As in torch, with the control's state under one key and, where steps are not judged yet, the open window.

@@ -9,11 +9,11 @@ from cmalight.rules.outcome import Outcome
 
 @dataclass(frozen=True)
 class WindowReport:
-    """What a window of `Controlled` came to; losses are those of the objective's sample.
+    """What a window of `Controlled` came to; losses are those of the objective's sample, or of all data (`certified`).
 
     Attributes:
         steps: Steps in the window.
-        outcome: `Outcome.KEPT`, `Outcome.UNDONE` or `Outcome.DIVERGED`.
+        outcome: `Outcome.KEPT`, `Outcome.UNDONE` or `Outcome.DIVERGED`; others where `certified` ran a plain epoch.
         loss_before: The loss where the window began.
         loss_after: The loss where it ended, before anything was undone.
         bound: The highest loss at which it would have been kept.

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from cmalight.rules import linesearch, paper
-from cmalight.rules.epochs import Decision, Evaluations, InnerCycle, Known, first_known
+from cmalight.rules.epochs import Decision, Evaluations, InnerCycle, Known, Values, first_known
 from cmalight.rules.outcome import Outcome
 
 
@@ -22,7 +22,7 @@ class MonotoneRule:
         """f(w⁰) is the first value to beat."""
         return first_known(f_0)
 
-    def decide(self, known: Known, inner: InnerCycle, ask: Evaluations) -> Decision:
+    def decide(self, known: Known, inner: InnerCycle, ask: Values) -> Decision:
         """One full evaluation, f(w̃), and those of a search."""
         if not inner.is_finite:
             return paper.diverged(known, self.constants)

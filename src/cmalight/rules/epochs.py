@@ -61,14 +61,18 @@ class Decision:
     f_next: float | None
 
 
-class Evaluations(Protocol):
-    """What a rule may ask for; each value is evaluated only when it is asked for and not known already."""
+class Values(Protocol):
+    """True values of f; each is evaluated only when it is asked for and not known already."""
 
     def f_start(self) -> float:
         """f(w^k), +inf where it is not finite."""
 
     def f_at(self, alpha: float) -> float:
         """f(w^k + alpha d), +inf where it is not finite."""
+
+
+class Evaluations(Values, Protocol):
+    """What a rule may ask for."""
 
     def sample_first(self) -> float:
         """The sample's mean loss at w⁰."""

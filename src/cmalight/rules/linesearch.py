@@ -42,7 +42,7 @@ def edfl_light(
     """The search as printed: its first test believes the estimate f̃."""
     if not f_tilde <= f_start - slope * zeta:  # line 3
         return SearchResult(0.0, f_start, f_start, None)
-    alpha, f_hat, guard = _extrapolate(f, f_start, slope, zeta, f_tilde, delta, max_extrapolations, test_at_trial=False)
+    alpha, f_hat, guard = extrapolate(f, f_start, slope, zeta, f_tilde, delta, max_extrapolations, test_at_trial=False)
     if alpha > zeta:  # line 10, f̂ is the last accepted value
         return SearchResult(alpha, f_hat, f_start, None, guard)
     f_step = f(zeta)  # line 10, f̂ has still to be evaluated
@@ -83,13 +83,13 @@ def _edfl_exact(
 ) -> SearchResult:
     if not f_step <= f_start - slope * zeta:  # line 3
         return SearchResult(0.0, f_start, f_start, f_step)
-    alpha, f_hat, guard = _extrapolate(
+    alpha, f_hat, guard = extrapolate(
         f, f_start, slope, zeta, f_step, delta, max_extrapolations, test_at_trial=test_at_trial
     )
     return SearchResult(alpha, f_hat, f_start, f_step, guard)  # line 10
 
 
-def _extrapolate(
+def extrapolate(
     f: Objective1D,
     f_start: float,
     slope: float,

@@ -1,0 +1,283 @@
+"""Controlled(base, objective, certified=True): its twin, its manners, and the problems that the light search cannot."""
+
+import copy
+import itertools
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from cmalight import SOAP, Controlled, Objective, Outcome, TensorBatches
+from cmalight.optim import Certified
+from cmalight.rules.certified import CertifiedRule
+from tests import reference
+from tests.optim.plain_loop import MSE, adam, assert_same_bits, bits, data, network, take_steps
+from tests.optim.test_matches_reference import Twin
+
+ORDERS = pytest.mark.parametrize("order", ["fixed", "reshuffle"])
+
+
+def certified(model, batches, *, base=None, **options):
+    base = adam(model) if base is None else base
+    return Controlled(base, Objective(model, MSE, batches), certified=True, **options)
+
+
+def naive_adam(lr):
+    """An epoch of Adam on a flat vector."""
+
+    def epoch(objective, w, state, scale, batches):
+        m, v, t = state or (torch.zeros_like(w), torch.zeros_like(w), 0)
+        for indices in batches:
+            g, t = objective.gradient(w, indices), t + 1
+            m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+            w = w - lr * scale * (m / (1 - 0.9**t)) / ((v / (1 - 0.999**t)).sqrt() + 1e-8)
+        return w, (m, v, t)
+
+    return epoch
+
+
+@pytest.mark.parametrize("reshuffle", [False, True], ids=["fixed", "reshuffled"])
+@pytest.mark.parametrize("lr", [1e-3, 0.1, 30.0])
+def test_it_is_its_twin_also_with_a_short_last_batch(lr, reshuffle):
+    twin = Twin(batch_size=16, reshuffle=reshuffle)
+    records = reference.certified(twin.problem(), twin.flat(), twin.orders, naive_adam(lr), eta=2.0)
+    objective = Objective(twin.model, MSE, TensorBatches(twin.x, twin.y, batch_size=16, order="fixed"))
+    base = torch.optim.Adam(twin.model.parameters(), lr=lr)
+    optimizer = Controlled(base, objective, certified=True, rule=CertifiedRule(eta=2.0))
+    for order, expected in zip(twin.orders, records, strict=True):
+        before = objective.evaluations
+        for i in order:
+            optimizer.zero_grad()
+            MSE(twin.model(twin.x[i]), twin.y[i]).backward()
+            optimizer.step()
+        first = order is twin.orders[0]
+        assert objective.evaluations - (0 if first else before) == expected.evaluations
+        assert optimizer.eta == expected.next_lr
+        torch.testing.assert_close(twin.flat(), expected.w, rtol=1e-7, atol=1e-9)
+    assert lr == 1e-3 or any(r.line is not None for r in records)
+
+
+def noisy_least_squares(make_base, order, epochs, *, batches=4, unknowns=2):
+    """‖∇f‖ of the sum over batches that disagree at the solution, evaluations per epoch, and f after every one."""
+    generator = torch.Generator().manual_seed(3)
+    a = torch.randn(10 * batches, unknowns, generator=generator, dtype=torch.float64)
+    b = a.sum(1, keepdim=True) + 3 * torch.randn(10 * batches, 1, generator=generator, dtype=torch.float64)
+    model = nn.Linear(unknowns, 1, bias=False).double()
+    nn.init.zeros_(model.weight)
+    batches = TensorBatches(a, b, batch_size=10, order=order)
+    objective = Objective(model, MSE, batches)
+    optimizer = Controlled(make_base(model.parameters()), objective, certified=True)
+    losses = []
+    optimizer.on_report = lambda _: losses.append(optimizer._memory.f)
+    for epoch in range(epochs):
+        batches.set_epoch(epoch)
+        take_steps(optimizer, model, batches, len(batches))
+    optimizer.zero_grad()
+    (len(batches) * MSE(model(a), b)).backward()
+    return model.weight.grad.norm().item(), objective.evaluations / epochs, losses
+
+
+def assert_never_rises(losses):
+    assert all(later <= earlier for earlier, later in itertools.pairwise(losses))
+
+
+@ORDERS
+@pytest.mark.parametrize("lr", [1e-2, 0.1, 1.0])
+def test_adam_at_any_learning_rate_goes_on_where_the_light_search_stalls(lr, order):
+    gradient, evaluations, losses = noisy_least_squares(lambda p: torch.optim.Adam(p, lr=lr), order, 150)
+    assert gradient < 1e-2
+    assert evaluations < 3.0  # about one, until rounding decides and searches extend tiny steps
+    assert_never_rises(losses)
+
+
+@ORDERS
+def test_soap_goes_on_where_the_light_search_stalls(order):
+    gradient, evaluations, losses = noisy_least_squares(lambda p: SOAP(p, lr=1e-2), order, 150)
+    assert gradient < 1e-2
+    assert evaluations < 3.0  # about one, until rounding decides and searches extend tiny steps
+    assert_never_rises(losses)
+
+
+@ORDERS
+def test_a_base_that_only_does_harm_costs_every_second_epoch(order):
+    """Steps along a fixed direction: the plain epochs alone do the work."""
+
+    class Harm(torch.optim.SGD):
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for p in group["params"]:
+                    with torch.no_grad():
+                        p.add_(group["lr"])
+
+    gradient, _, losses = noisy_least_squares(lambda p: Harm(p, lr=100.0), order, 150)
+    assert gradient < 1e-2
+    assert_never_rises(losses)
+
+
+@pytest.mark.slow
+@ORDERS
+@pytest.mark.parametrize("lr", [1e-3, 1e-2, 0.1, 1.0])
+def test_gradients_go_to_the_limit_of_double_precision(lr, order):
+    gradient, evaluations, losses = noisy_least_squares(
+        lambda p: torch.optim.Adam(p, lr=lr), order, 500, batches=20, unknowns=5
+    )
+    assert gradient < 1e-3
+    assert evaluations < 3.0
+    assert_never_rises(losses)
+
+
+@pytest.mark.parametrize("start", [0.1, 0.9])
+@pytest.mark.parametrize("lr", [0.01, 30.0])
+def test_two_parabolas_between_whose_centres_light_never_moves(start, lr):
+    model = nn.Linear(1, 1, bias=False).double()
+    nn.init.constant_(model.weight, start)
+    one = torch.ones(1, 1, dtype=torch.float64)
+    batches = [(one, -one), (one, one)]
+    optimizer = certified(model, batches, base=torch.optim.Adam(model.parameters(), lr=lr))
+    take_steps(optimizer, model, batches, 300)
+    assert abs(model.weight.item()) < 1e-3
+
+
+@pytest.mark.parametrize("start", [4.0, -20.0])
+def test_the_circle_of_the_light_search_is_left(start):
+    """f_1 = w²/2 and f_2 = 12 (√(1+w²) − 1) under plain SGD steps, which circle between ±√12."""
+    w = nn.Parameter(torch.tensor(start, dtype=torch.float64))
+    losses = [lambda: w.square() / 2, lambda: 12 * ((1 + w.square()).sqrt() - 1)]
+    optimizer = Controlled(
+        torch.optim.SGD([w], lr=0.5), lambda: sum(f().item() for f in losses) / 2, certified=True, steps_per_epoch=2
+    )
+    for _ in range(60):
+        for loss in losses:
+            optimizer.zero_grad()
+            loss().backward()
+            optimizer.step()
+    assert abs(w.item()) < 1e-4
+
+
+def test_an_epoch_that_is_undone_is_undone_in_everything():
+    model, batches = network(norm=True), data()
+    optimizer = certified(model, batches)
+    take_steps(optimizer, model, batches, 16)
+    assert optimizer.report.outcome is Outcome.KEPT
+    before, state = bits(model), copy.deepcopy(optimizer.base.state_dict())
+    take_steps(optimizer, model, batches, 16, spoil={3: 1e4})
+    assert (optimizer.report.outcome, optimizer.scale) == (Outcome.UNDONE, 0.5)
+    assert_same_bits(bits(model), before)
+    for name, value in state["state"][0].items():
+        assert torch.equal(optimizer.base.state_dict()["state"][0][name], value)
+
+
+def test_nan_is_undone_in_base_and_plain_epochs():
+    model, batches = network(), data()
+    optimizer = certified(model, batches)
+    before = bits(model)
+    take_steps(optimizer, model, batches, 16, spoil={5: math.nan})
+    assert (optimizer.report.outcome, optimizer.eta) == (Outcome.DIVERGED, 0.5)
+    take_steps(optimizer, model, batches, 16, spoil={5: math.nan})
+    assert (optimizer.report.outcome, optimizer.eta) == (Outcome.DIVERGED, 0.25)
+    assert_same_bits(bits(model), before)
+    take_steps(optimizer, model, batches, 16)
+    assert optimizer.report.outcome is Outcome.KEPT
+
+
+def test_the_users_learning_rate_is_left_alone_and_plain_steps_take_eta():
+    model, batches = network(), data()
+    optimizer = certified(model, batches, rule=CertifiedRule(eta=0.01))
+    take_steps(optimizer, model, batches, 16, spoil={0: 1e6})
+    state = copy.deepcopy(optimizer.base.state_dict())
+    take_steps(optimizer, model, batches, 3)
+    assert (optimizer.param_groups[0]["lr"], optimizer.last_lr) == (1e-2, 0.01)
+    assert optimizer.base.state_dict()["state"].keys() == state["state"].keys()
+
+
+@pytest.mark.parametrize("at", [5, 16, 21, 32, 40])
+def test_resuming_anywhere_is_bit_for_bit(at):
+    """The first epoch is spoilt, so the second is a plain one, and steps 32 on are the base's again."""
+    model, batches = network(norm=True), data(order="fixed")
+    optimizer = certified(model, batches)
+    xy = list(batches)
+
+    def go(model, optimizer, first, last):
+        for i in range(first, last):
+            x, y = xy[i % 16]
+            optimizer.zero_grad()
+            MSE(model(x), y * (1e4 if i == 3 else 1.0)).backward()
+            optimizer.step()
+
+    go(model, optimizer, 0, at)
+    saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    go(model, optimizer, at, 70)
+    again = network(norm=True)
+    resumed = certified(again, batches)
+    again.load_state_dict(saved[0])
+    resumed.load_state_dict(saved[1])
+    go(again, resumed, at, 70)
+    assert_same_bits(bits(again), bits(model))
+    assert resumed._memory == optimizer._memory
+    assert {r.outcome for r in (resumed.report, optimizer.report)} == {optimizer.report.outcome}
+
+
+def test_it_can_be_copied_in_mid_epoch():
+    model, batches = network(), data()
+    optimizer = certified(model, batches)
+    take_steps(optimizer, model, batches, 20)
+    twin = copy.deepcopy(optimizer)
+    assert type(twin) is Certified
+    assert twin._memory == optimizer._memory
+
+
+def test_the_state_of_the_base_alone_starts_the_control_anew():
+    model, batches = network(), data()
+    optimizer = certified(model, batches)
+    take_steps(optimizer, model, batches, 16)
+    optimizer.load_state_dict(adam(model).state_dict())
+    assert optimizer._memory is None
+
+
+def test_a_short_last_batch_is_seen_in_a_loader():
+    x = torch.randn(10, 6)
+    loader = DataLoader(TensorDataset(x, x[:, :1]), batch_size=4)
+    assert certified(network(), loader)._last_batch == 0.5
+    assert certified(network(), loader, steps_per_epoch=1)._last_batch == 1.0
+    loader = DataLoader(TensorDataset(x, x[:, :1]), batch_size=4, drop_last=True)
+    assert certified(network(), loader)._last_batch == 1.0
+
+
+def test_who_does_not_know_the_length_of_an_epoch_is_told_what_to_give():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter([])
+
+    model = network()
+    for objective in (lambda: 1.0, Objective(model, MSE, DataLoader(Stream()))):
+        with pytest.raises(ValueError, match="give steps_per_epoch"):
+            Controlled(adam(model), objective, certified=True)
+        assert Controlled(adam(model), objective, certified=True, steps_per_epoch=3).steps_per_epoch == 3
+    with pytest.raises(ValueError, match="steps_per_epoch"):
+        Controlled(adam(model), lambda: 1.0, certified=True, steps_per_epoch=0)
+    with pytest.raises(ValueError, match="certified=True"):
+        Controlled(adam(model), lambda: 1.0, steps_per_epoch=3)
+
+
+def test_what_it_cannot_do_is_refused():
+    model, batches = network(), data()
+    with pytest.raises(RuntimeError, match="train eagerly"):
+        certified(model, batches).advance(1, lambda factors: torch.zeros(len(factors)))
+    base = adam(model)
+    base.param_groups[0]["train_mode"] = True
+    with pytest.raises(ValueError, match="cannot watch"):
+        certified(model, batches, base=base)
+
+
+def test_an_evaluation_that_fails_leaves_the_weights_of_the_last_epoch():
+    model, batches = network(), data()
+    optimizer = certified(model, batches)
+    take_steps(optimizer, model, batches, 16)
+    before = bits(model)
+    objective = optimizer.objective
+    objective.before_batch = lambda: (_ for _ in ()).throw(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        take_steps(optimizer, model, batches, 16)
+    assert_same_bits(bits(model), before)

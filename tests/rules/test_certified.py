@@ -1,0 +1,133 @@
+"""Every branch of certified.py; numbers to check by hand."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cmalight.rules.certified import CertifiedRule, Memory
+from cmalight.rules.epochs import InnerCycle
+from cmalight.rules.outcome import Outcome
+
+# γη/K = 0.01 · 0.5 / 10 = 0.0005.
+RULE = CertifiedRule(eta=0.5, theta=0.5, tau=1e-2, gamma=1e-2, delta=0.5)
+START = RULE.init(1.0, epoch=10, batches=10.0)
+DUE = Memory(f=1.0, eta=0.5, scale=0.5, epoch=10, batches=10.0, window=10, due=True)
+END = InnerCycle(zeta=0.5, f_tilde=0.0, direction_norm=1.0, batches=10.0)
+
+
+class Line:
+    """f(w^k + alpha d) from a table."""
+
+    def __init__(self, values, f_start=1.0):
+        self.values, self._f_start = values, f_start
+        self.asked = []
+
+    def f_start(self):
+        return self._f_start
+
+    def f_at(self, alpha):
+        self.asked.append(alpha)
+        return self.values[alpha]
+
+
+def decided(memory, values, *, steps=10, end=END):
+    line = Line(values, memory.f)
+    decision, after = RULE.decide(memory, end, line, steps)
+    return decision, after, line.asked
+
+
+def test_it_starts_with_an_epoch_of_the_base():
+    assert START == Memory(f=1.0, eta=0.5, scale=1.0, epoch=10, batches=10.0, window=10, due=False)
+    assert not START.plain
+
+
+def test_a_run_that_starts_inside_an_epoch_first_ends_that_epoch():
+    assert RULE.init(1.0, epoch=10, batches=10.0, position=23).window == 7
+
+
+@pytest.mark.parametrize("f_0", [math.nan, math.inf])
+def test_a_start_that_is_not_finite_is_refused(f_0):
+    with pytest.raises(ValueError, match="at the start"):
+        RULE.init(f_0, epoch=10, batches=10.0)
+
+
+def test_a_base_epoch_that_lowers_f_enough_is_kept_by_one_evaluation():
+    decision, after, asked = decided(START, {0.5: 0.9995})
+    assert (decision.outcome, decision.alpha, asked) == (Outcome.KEPT, 0.5, [0.5])
+    assert after == Memory(f=0.9995, eta=0.5, scale=1.0, epoch=10, batches=10.0, window=10)
+
+
+@pytest.mark.parametrize(("f_end", "outcome"), [(0.9996, Outcome.UNDONE), (math.inf, Outcome.DIVERGED)])
+def test_a_base_epoch_that_does_not_is_undone_and_a_plain_one_is_next(f_end, outcome):
+    decision, after, _ = decided(START, {0.5: f_end})
+    assert (decision.outcome, decision.alpha) == (outcome, 0.0)
+    assert after == Memory(f=1.0, eta=0.5, scale=0.5, epoch=10, batches=10.0, window=10, due=True)
+    assert after.plain
+
+
+@pytest.mark.parametrize("spoilt", [{"f_tilde": math.inf}, {"direction_norm": math.nan}])
+@pytest.mark.parametrize("memory", [START, DUE], ids=["base", "plain"])
+def test_what_is_not_finite_is_undone_without_an_evaluation(memory, spoilt):
+    end = InnerCycle(**{"zeta": 0.5, "f_tilde": 0.0, "direction_norm": 1.0, "batches": 10.0, **spoilt})
+    decision, after, asked = decided(memory, {}, end=end)
+    assert (decision.outcome, decision.alpha, asked, after.f) == (Outcome.DIVERGED, 0.0, [], 1.0)
+    assert after.eta == (0.25 if memory.plain else 0.5)
+
+
+def test_a_plain_epoch_that_lowers_f_enough_keeps_its_step_size():
+    decision, after, _ = decided(DUE, {0.5: 0.9})
+    assert decision.outcome is Outcome.ACCEPTED
+    assert after == Memory(f=0.9, eta=0.5, scale=0.5, epoch=10, batches=10.0, window=10)
+
+
+def test_a_plain_epoch_that_raises_f_is_undone_and_shrinks_eta():
+    decision, after, asked = decided(DUE, {0.5: 1.1})
+    assert (decision.outcome, decision.alpha, asked) == (Outcome.SEARCH_FAILED_REJECTED, 0.0, [0.5])
+    assert after == Memory(f=1.0, eta=0.25, scale=0.5, epoch=10, batches=10.0, window=10)
+
+
+def test_a_plain_epoch_may_be_extended():
+    """‖d‖² = 0.5 asks for 0.00025, then for 0.0005 at twice the length."""
+    end = InnerCycle(zeta=0.5, f_tilde=0.0, direction_norm=math.sqrt(0.5), batches=10.0)
+    decision, after, asked = decided(DUE, {0.5: 0.9997, 1.0: 0.99, 2.0: 1.0}, end=end)
+    assert (decision.outcome, decision.alpha, asked) == (Outcome.SEARCH_SUCCEEDED, 1.0, [0.5, 1.0, 2.0])
+    assert (after.f, after.eta) == (0.99, 0.5)
+
+
+def test_a_small_direction_shrinks_eta():
+    end = InnerCycle(zeta=0.5, f_tilde=0.0, direction_norm=0.005, batches=10.0)
+    assert decided(DUE, {0.5: 1.0}, end=end)[1].eta == 0.25
+
+
+def test_a_window_that_is_closed_early_ends_with_its_epoch_and_never_shrinks_eta():
+    decision, after, _ = decided(DUE, {0.5: 1.1}, steps=4)
+    assert decision.outcome is Outcome.UNDONE
+    assert after == Memory(f=1.0, eta=0.5, scale=0.5, epoch=10, batches=10.0, window=6, due=True)
+    assert not after.plain  # part of an epoch says nothing of the gradient
+    decision, after, _ = decided(after, {0.5: 1.1}, steps=6)
+    assert after == Memory(f=1.0, eta=0.5, scale=0.25, epoch=10, batches=10.0, window=10, due=True)
+    assert after.plain
+
+
+def test_a_window_that_is_closed_early_is_kept_where_it_lowers_f():
+    decision, after, _ = decided(DUE, {0.5: 0.9}, steps=4)
+    assert (decision.outcome, after.f, after.due, after.window) == (Outcome.KEPT, 0.9, False, 6)
+
+
+@given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=40), st.floats(1e-9, 1e3))
+def test_f_and_eta_never_rise_and_each_base_epoch_lowers_f_by_its_share(ends, norm):
+    memory = START
+    for f_end in ends:
+        value = f_end if math.isfinite(f_end) else math.inf
+        end = InnerCycle(zeta=memory.eta, f_tilde=0.0, direction_norm=norm, batches=10.0)
+        line = Line({}, memory.f)
+        line.f_at = lambda alpha, eta=memory.eta, value=value: value if alpha == eta else math.inf
+        decision, after = RULE.decide(memory, end, line, 10)
+        assert after.f <= memory.f
+        assert after.eta == memory.eta or (memory.plain and after.eta == 0.5 * memory.eta)
+        if decision.outcome is Outcome.KEPT:
+            assert after.f <= memory.f - 1e-2 * memory.eta / 10
+        assert after.plain == (decision.alpha == 0.0 and not memory.plain)
+        memory = after
