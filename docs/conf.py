@@ -36,7 +36,7 @@ napoleon_use_ivar = True
 nitpick_ignore_regex = [
     ("py:.*", r"(abc|collections|concurrent|numpy|os|pandas|pathlib)\..*"),
     ("py:.*", r"(pydantic|sklearn|torch|typing)\..*"),
-    ("py:class", r"[A-Z]\w*|(nn|np|npt)\..*"),
+    ("py:class", r"[A-Z]\w*|(nn|np|npt)\..*|.* .*"),
     ("py:class", r"cmalight\.\w+\.\w+\..*|cmalight\.(errors|compiled|rules)\..*"),
 ]
 

@@ -94,10 +94,8 @@ def test_every_page_can_be_edited_where_it_is_written(site):
     edited = {}
     for page in pages(site):
         edited |= dict.fromkeys(re.findall(r"https://github.com/owner/name/edit/main/([^\"]+)", page.read_text()), page)
-    assert len(edited) > 50
+    assert len(edited) > 35
     assert [path for path in edited if not (ROOT / path).exists()] == []
-    generated = {f"docs/results/{name}.md" for name in ("paper", "today")}
-    assert not generated & set(edited)
 
 
 def test_the_page_on_installing_says_where_to_clone_from(site):
@@ -145,12 +143,11 @@ def test_headings_are_smaller_the_deeper_they_are(site, window):
 
 
 def test_the_tutorials_have_been_run_and_are_shown_with_what_they_gave(site):
-    assert len(TUTORIALS) == 6
+    assert len(TUTORIALS) == 4
     for script in TUTORIALS:
         page = (site / "tutorials" / f"{script.stem}.html").read_text()
         assert "sphx-glr-script-out" in page
         assert ("sphx_glr_" + script.stem in page) == ("plt.show()" in script.read_text())
-    assert "the same weights, bit for bit: True" in (site / "tutorials" / "5_after_a_crash.html").read_text()
 
 
 @pytest.fixture
@@ -196,7 +193,7 @@ def test_a_dark_page_is_printed_light_and_the_cells_of_a_table_name_their_column
         ("resume", "guides/checkpoints"),
         ("cluster", "guides/testbed"),
         ("add solver", "contribute/contributing"),
-        ("Ctrl-C", "guides/tables"),
+        ("Trainer", "guides/integrations"),
         ("learning rate", "start/choosing"),
         ("install", "start/install"),
         ("scheduler", "guides/loop"),
@@ -211,23 +208,12 @@ def test_a_search_finds_the_page_among_the_first_five(site, window, words, wante
     assert wanted in found[:5], found[:8]
 
 
-def test_code_is_whole_and_cells_of_figures_are_one_line_on_a_wide_screen(site, window):
+def test_code_is_whole_on_a_wide_screen(site, window):
     window.set_viewport_size({"width": 1400, "height": 900})
     cut = "[...document.querySelectorAll('.bd-article pre')].filter((e) => e.scrollWidth > e.clientWidth + 1).length"
     for page in ("guides/loop", "guides/fit", "guides/distributed", "reference/api/optimizers", "start/five-minutes"):
         window.goto((site / f"{page}.html").as_uri())
         assert window.evaluate(cut) == 0, page
-    window.goto((site / "results" / "today.html").as_uri())
-    assert window.evaluate("getComputedStyle(document.querySelector('td.text-right')).whiteSpace") == "nowrap"
-
-
-def test_panels_stand_below_each_other_on_a_telephone(site, window):
-    window.goto((site / "understand" / "pictures.html").as_uri())
-    widths = window.eval_on_selector_all(
-        ".panels img.only-dark", "all => all.map((one) => one.getBoundingClientRect().width)"
-    )
-    assert len(widths) == 4
-    assert min(widths) > 300
 
 
 def test_the_page_has_an_icon_and_its_buttons_have_names(site, window):
@@ -249,5 +235,3 @@ def test_llms_txt_leads_to_files_of_the_site(site):
     assert [address for address in linked if not (site / address).exists()] == []
     empty = [address for address in linked if len((site / address).read_text()) < 500]
     assert empty == []  # a page that only includes another has no text of its own
-    tutorials = {f"_sources/tutorials/{script.stem}.rst.txt" for script in TUTORIALS}
-    assert tutorials <= set(linked)
