@@ -23,8 +23,8 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from workload_models import GPT, LSTM, Denoiser, ResNet
 
+from cmalight.bench import workloads
 from cmalight.optim import soap
 from cmalight.optim.soap import SOAP
 
@@ -60,15 +60,21 @@ def classes(count: int, rows: int) -> Tensor:
     return torch.randint(count, (rows,))
 
 
+def workload(name: str, rows: int) -> Case:
+    """One batch of a workload of the test-bed."""
+    problem = workloads.WORKLOADS[name]()
+    return problem.make_model(), problem.loss_fn, problem.train[0][:rows], problem.train[1][:rows]
+
+
 CASES: dict[str, Callable[[], Case]] = {
-    "resnet": lambda: (ResNet(10), functional.cross_entropy, torch.randn(128, 3, 32, 32), classes(10, 128)),
-    "gpt": lambda: (
-        GPT(90, 64), functional.cross_entropy, torch.randint(90, (16, 64)), torch.randint(90, (16, 64)),
+    "resnet": lambda: (
+        workloads.small_resnet(10, channels=3, stride=2, margin=4),
+        functional.cross_entropy, torch.randn(128, 3, 32, 32), classes(10, 128),
     ),
-    "lstm": lambda: (LSTM(12, 3), functional.mse_loss, torch.randn(128, 24, 12), torch.randn(128, 3)),
-    "denoiser": lambda: (
-        Denoiser(), functional.mse_loss, torch.randn(64, 3, 16, 16), torch.randn(64, 3, 16, 16),
-    ),
+    "gpt": lambda: workload("gpt", 16),
+    "vit": lambda: workload("vit", 128),
+    "lstm": lambda: workload("lstm", 128),
+    "denoiser": lambda: workload("denoiser", 64),
     "census": lambda: (
         dense([104, 128, 128, 2], nn.ReLU, 0.1), functional.cross_entropy, torch.randn(128, 104), classes(2, 128),
     ),

@@ -162,10 +162,16 @@ def setup(app):
     """
     import cmalight.bench
     import cmalight.datasets
-    import cmalight.tabular
+    import cmalight.integrations.tables
     import cmalight.training
 
-    modules = (cmalight.bench, cmalight.datasets, cmalight.tabular, cmalight.training, cmalight)
+    modules = (
+        cmalight.bench,
+        cmalight.datasets,
+        cmalight.integrations.tables,
+        cmalight.training,
+        cmalight,
+    )
     public = {
         f"{thing.__module__}.{thing.__qualname__}": f"{module.__name__}.{name}"
         for module in modules

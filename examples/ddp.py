@@ -1,8 +1,8 @@
 """DistributedDataParallel: `torchrun --standalone --nproc-per-node 2 --max-restarts 3 examples/ddp.py`.
 
-The loop is that of one process. A process that dies is started again with all others, and training goes on from the
-checkpoint as if nothing had happened. Set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for that: without it torchrun (seen in
-torch 2.13) may give the new processes the addresses of the dead ones.
+The loop is that of one process. torchrun restarts all processes when one dies; training resumes from the checkpoint
+bit for bit. Set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for restarts: without it torchrun (seen in torch 2.13) may give
+the new processes the addresses of the dead ones.
 """
 
 import argparse
@@ -15,11 +15,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from cmalight import Controlled, Objective
+from cmalight import Auto, Objective
 
 
 def save(path: Path, **content: object) -> None:
-    """Rank 0 alone writes; the file is whole or not there."""
+    """Rank 0 writes; the file is whole or not there."""
     if dist.get_rank() == 0:
         torch.save(content, path.with_suffix(".tmp"))
         path.with_suffix(".tmp").replace(path)
@@ -39,31 +39,30 @@ def main() -> None:
     target = torch.tanh(inputs @ torch.randn(10, 1)) + 0.05 * torch.randn(4000, 1)
     dataset = TensorDataset(inputs, target)
     sampler = DistributedSampler(dataset, seed=0)
-    loader = DataLoader(dataset, batch_size=64, sampler=sampler)  # of each rank: 128 samples a step on two
+    loader = DataLoader(dataset, batch_size=64, sampler=sampler)  # per rank: 128 samples per step on two ranks
     model = DistributedDataParallel(nn.Sequential(nn.Linear(10, 40), nn.Tanh(), nn.Linear(40, 1)))
     loss_fn = nn.MSELoss()
 
-    optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=7e-3, eps=1e-15), max_epochs=arguments.epochs)
     objective = Objective(model, loss_fn, loader)
+    optimizer = Auto(model.parameters(), objective, total_steps=arguments.epochs * len(loader))
     first = 0
     if arguments.checkpoint.exists():
         saved = torch.load(arguments.checkpoint, weights_only=True)  # on every rank
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         first = saved["epochs"]
-    for number in range(first, arguments.epochs):
-        sampler.set_epoch(number)
-        with optimizer.epoch(objective) as epoch:
-            for x, y in epoch.batches(loader):
-                optimizer.zero_grad()
-                loss = loss_fn(model(x), y)
-                loss.backward()
-                epoch.observe(loss, len(y))
-                optimizer.step()
-        save(arguments.checkpoint, model=model.state_dict(), optimizer=optimizer.state_dict(), epochs=number + 1)
+    for epoch in range(first, arguments.epochs):
+        sampler.set_epoch(epoch)
+        for x, y in loader:
+            loss = loss_fn(model(x), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        save(arguments.checkpoint, model=model.state_dict(), optimizer=optimizer.state_dict(), epochs=epoch + 1)
         if dist.get_rank() == 0:
-            print(f"epoch {number}  {epoch.report}", flush=True)
-    final = objective()  # on every rank
+            print(f"epoch {epoch}  {optimizer.report}", flush=True)
+    optimizer.judge()  # on every rank
+    final = objective()
     if dist.get_rank() == 0:
         print(f"final loss {final:.5f}")
     dist.destroy_process_group()

@@ -27,29 +27,30 @@ def main() -> None:
     target = torch.tanh(inputs @ torch.randn(10, 1)) + 0.05 * torch.randn(2000, 1)
     dataset = TensorDataset(inputs, target)
     sampler = DistributedSampler(dataset, seed=0)
-    loader = DataLoader(dataset, batch_size=64, sampler=sampler)
+    loader = DataLoader(dataset, batch_size=32, sampler=sampler)
     model = nn.Sequential(nn.Linear(10, 40), nn.Tanh(), nn.Linear(40, 40), nn.Tanh(), nn.Linear(40, 1))
     for layer in model[::2]:
         fully_shard(layer)
     fully_shard(model)
     loss_fn = nn.MSELoss()
 
-    optimizer = Controlled(torch.optim.Adam(model.parameters(), lr=7e-3, eps=1e-15), max_epochs=10)
+    epochs = 10
     objective = Objective(model, loss_fn, loader)
-    for number in range(10):
-        sampler.set_epoch(number)
-        with optimizer.epoch(objective) as epoch:
-            for x, y in epoch.batches(loader):
-                optimizer.zero_grad()
-                loss = loss_fn(model(x), y)
-                loss.backward()
-                epoch.observe(loss, len(y))
-                optimizer.step()
+    base = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    optimizer = Controlled(base, objective, total_steps=epochs * len(loader))
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        for x, y in loader:
+            loss = loss_fn(model(x), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
         if dist.get_rank() == 0:
-            print(f"epoch {number}  {epoch.report}", flush=True)
+            print(f"epoch {epoch}  {optimizer.report}", flush=True)
+    optimizer.judge()  # on every rank, so that the checkpoint holds weights that were judged
     weights, state = get_state_dict(model, optimizer)
     dcp.save({"model": weights, "optimizer": state}, checkpoint_id=arguments.checkpoint)  # each rank its shards
-    final = objective()  # on every rank
+    final = objective()
     if dist.get_rank() == 0:
         print(f"final loss {final:.5f}")
     dist.destroy_process_group()

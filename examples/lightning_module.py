@@ -1,4 +1,4 @@
-"""A Lightning module as it always was; the watchdog is a callback."""
+"""Lightning: the optimizer comes from `configure_optimizers`; nothing else is new."""
 
 from __future__ import annotations
 
@@ -8,47 +8,44 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from cmalight import Controlled
-from cmalight.datasets.generated import teacher_network
-from cmalight.integrations.lightning import WatchdogCallback
+from cmalight import Auto, Objective
 
 
 class Regression(LightningModule):
-    """What is new in it is the name in configure_optimizers."""
+    """A small network for a regression."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.net = nn.Sequential(nn.Linear(8, 20), nn.Sigmoid(), nn.Linear(20, 1))
+        self.net = nn.Sequential(nn.Linear(8, 20), nn.Tanh(), nn.Linear(20, 1))
         self.loss = nn.MSELoss()
 
     def training_step(self, batch: tuple[Tensor, Tensor]) -> Tensor:
-        loss = self.loss(self.net(batch[0]), batch[1])
-        self.log("train_loss", loss)
-        return loss
+        return self.loss(self.net(batch[0]), batch[1])
 
     def validation_step(self, batch: tuple[Tensor, Tensor]) -> None:
         self.log("val_loss", self.loss(self.net(batch[0]), batch[1]))
 
-    def configure_optimizers(self) -> Controlled:
-        return Controlled(torch.optim.Adam(self.parameters(), lr=7e-3, eps=1e-15))  # the Trainer says how long it is
+    def configure_optimizers(self) -> Auto:
+        total_steps = int(self.trainer.estimated_stepping_batches)  # also loads the data
+        objective = Objective(self.net, self.loss, self.trainer.train_dataloader)
+        return Auto(self.parameters(), objective, total_steps=total_steps)
 
-
-class PrintReports(WatchdogCallback):
-    """The callback, talking."""
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        super().on_train_epoch_end(trainer, pl_module)
-        print(f"{trainer.current_epoch:3}  {self.report}")
+    def on_validation_start(self) -> None:
+        """Validation and checkpoints see weights that were judged."""
+        optimizer = self.optimizers(use_pl_optimizer=False)
+        if optimizer.steps:
+            print(f"epoch {self.current_epoch}  {optimizer.judge()}")
 
 
 def main() -> None:
     seed_everything(0, verbose=False)
-    x, y = teacher_network(2400, 8, noise=0.05)
-    training = DataLoader(TensorDataset(x[400:], y[400:]), batch_size=64, shuffle=True)
+    x = torch.randn(2400, 8)
+    y = torch.tanh(x @ torch.randn(8, 1)) + 0.05 * torch.randn(2400, 1)
+    training = DataLoader(TensorDataset(x[400:], y[400:]), batch_size=32, shuffle=True)
     validation = DataLoader(TensorDataset(x[:400], y[:400]), batch_size=400)
     best = ModelCheckpoint("lightning_checkpoints", monitor="val_loss")
     trainer = Trainer(
-        callbacks=[PrintReports(), best],
+        callbacks=[best],
         max_epochs=10,
         accelerator="cpu",
         logger=False,
@@ -56,7 +53,7 @@ def main() -> None:
         enable_model_summary=False,
     )
     trainer.fit(Regression(), training, validation)
-    print(f"best validation loss {best.best_model_score:.4f} in {best.best_model_path}")
+    print(f"best validation loss {best.best_model_score:.5f} in {best.best_model_path}")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from cmalight.bench.report.content import read_study
 from torch import nn
 
 import cmalight.optim
@@ -16,7 +17,6 @@ import cmalight.rules
 from cmalight import fit
 from cmalight.bench import load
 from cmalight.bench.report import figures
-from cmalight.bench.report.content import read_study
 from cmalight.compiled import steps
 from cmalight.datasets import load_dataset
 from tests.bench import synthetic

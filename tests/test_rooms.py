@@ -19,7 +19,6 @@ FLOORS = (
     ("training",),
     ("integrations",),
     ("bench",),
-    ("bench.report",),
     ("cli",),
     ("__main__",),
 )
@@ -72,7 +71,7 @@ def imports_of(tree):
 
 
 def test_every_folder_is_a_room_with_a_floor():
-    folders = {".".join(path.parent.relative_to(SOURCE).parts) for path in SOURCE.rglob("*.py")} - {""}
+    folders = {path.relative_to(SOURCE).parts[0] for path in SOURCE.rglob("*.py") if path.parent != SOURCE}
     assert folders <= FLOOR.keys()
 
 
@@ -90,12 +89,19 @@ def test_a_room_needs_those_below_it_alone(module):
 
 
 def test_no_two_modules_need_each_other():
-    needs = {name: set(imports_of(tree)) - {name, ""} for name, tree in MODULES.items() if name}
+    """Imports for types only do not count: they are not made at run time."""
+    needs = {name: set(imports_of(at_run_time(tree))) - {name, ""} for name, tree in MODULES.items() if name}
     while loose := [name for name, needed in needs.items() if not needed & needs.keys()]:
         for name in loose:
             del needs[name]
     # A package's __init__ and its modules: `from cmalight.optim import X` names the package.
-    assert not needs, f"in a circle: {sorted(needs)}"
+    assert not needs, f"in a circle: { {name: sorted(n & needs.keys()) for name, n in needs.items()} }"
+
+
+def at_run_time(tree):
+    """The syntax tree without what is imported for types only."""
+    body = [node for node in tree.body if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")]
+    return ast.Module(body=body, type_ignores=[])
 
 
 def test_no_private_name_is_reached_from_another_module():

@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas
 
-from cmalight.tabular import Outputs, TableChoices, load_model, train_on_table
+from cmalight.integrations.tables import load_model, train_table
 
 folder = Path(tempfile.mkdtemp())
 random = np.random.default_rng(0)
@@ -41,37 +41,32 @@ print(pandas.read_csv(folder / "houses.csv").head(3).to_string(index=False))
 # %%
 # Training
 # --------
-# One call reads the file, finds out what its columns are, splits off test rows, scales, trains
-# and scores. On the command line: ``cmalight train houses.csv --target price --save houses.pt``.
-# What was done with each column is logged, and in the result.
+# One call reads the file, decides what its columns are, keeps test rows aside, encodes, trains and
+# scores. On the command line: ``cmalight train houses.csv --target price --save houses.model``.
 
-result = train_on_table(
-    folder / "houses.csv",
-    TableChoices(target="price"),
-    max_epochs=60,
-    outputs=Outputs(save=folder / "houses.pt"),
+result = train_table(
+    folder / "houses.csv", "price", drop=["id"], save=folder / "houses.model"
 )
-scores = {"test rows": result.scores.values, "always the mean": result.scores.baseline}
-print(pandas.DataFrame(scores).round(3).T)
+print(result.scores)
 
 # %%
-# A score means little without that of a guess beside it, so both are always given.
+# A score means little by itself, so a linear model and a guess are always scored beside it.
 #
 # Predicting
 # ----------
-# The file of the model has the encoding with it, so new rows go in as they are.
+# The model file has the column types and the encoding with it, so new rows go in as they are.
 
-model = load_model(folder / "houses.pt")
+model = load_model(folder / "houses.model")
 new = pandas.read_csv(folder / "new.csv")
 predictions = model.predict(new)
-print(predictions.to_pandas().head(3))
+print(predictions.head(3))
 
 # %%
 # Here the true prices are known, because we made them.
 
 truth = houses["price"].iloc[500:].to_numpy()
 figure, axes = plt.subplots(figsize=(4.2, 4), layout="constrained")
-axes.scatter(truth, predictions.values, s=12)
+axes.scatter(truth, predictions["prediction"], s=12)
 axes.axline((truth.mean(), truth.mean()), slope=1, linewidth=1, color="tab:gray")
 axes.set(xlabel="price", ylabel="predicted price", title="100 new rows")
 plt.show()

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from cmalight import bench
 from cmalight.bench.spec import DatasetEntry, NetworkEntry, SolverEntry, Spec, WorkloadEntry
 from cmalight.bench.workloads import WORKLOADS
@@ -54,3 +56,8 @@ def test_the_example_of_the_results_runs(tmp_path, monkeypatch):
     names = {}
     exec(blocks(RESULTS, "python")[0], names)
     assert len(names["now"].runs) == 1
+
+
+@pytest.mark.parametrize("path", sorted((DOCS / "studies").glob("*.toml")), ids=lambda path: path.stem)
+def test_the_studies_of_the_documents_are_valid(path):
+    assert bench.plan(bench.read_spec(path))

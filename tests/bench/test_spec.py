@@ -2,8 +2,7 @@
 
 import pytest
 
-from cmalight import bench
-from cmalight.bench import PRESETS, SpecError, make_spec, plan, read_spec
+from cmalight.bench import PRESETS, SpecError, make_spec, plan, read_spec, reading
 from tests.bench.common import OWN, own, spec, write_toml
 
 
@@ -134,7 +133,7 @@ def test_a_file_that_is_not_toml_is_named(tmp_path, text):
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_are_valid_and_fit_on_a_screen(name):
     assert plan(read_spec(name))
-    text = (bench.spec._PRESET_FOLDER / f"{name}.toml").read_text()
+    text = (reading._PRESET_FOLDER / f"{name}.toml").read_text()
     assert len(text.splitlines()) <= 15
 
 

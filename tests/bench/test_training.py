@@ -72,7 +72,8 @@ def test_the_training_loss_is_the_mean_over_the_whole_training_part():
 
 
 def test_classes_are_measured_by_accuracy_too():
-    result = result_of(datasets=[own("classes")], epochs=60)
+    adam = {"solver": "adam", "options": {"lr": 0.05}}
+    result = result_of(datasets=[own("classes")], epochs=30, solvers=[adam])
     assert result.task == "classification"
     assert result.points.accuracy[-1] > 0.6
     assert result.points.validation_loss[-1] < result.points.validation_loss[0]
@@ -87,6 +88,12 @@ def test_what_a_control_evaluates_counts_as_work(solver):
         [epoch + evaluated / (3 * rows) for epoch, evaluated in zip(points.epoch, points.evaluated_rows, strict=True)]
     )
     assert points.evaluated_rows == sorted(points.evaluated_rows)
+
+
+def test_the_acceptance_rate_is_that_of_a_control():
+    assert result_of(solvers=["auto"], epochs=5).accepted > 0
+    assert result_of(solvers=["adam"]).accepted is None
+    assert result_of(solvers=["ig"]).accepted is None
 
 
 def test_looks_at_a_sample_count_although_they_are_no_full_evaluation():
@@ -190,3 +197,8 @@ def test_augmentation_moves_pictures_in_training_mode_alone():
     assert layer(x).shape == x.shape
     assert not torch.equal(layer(x), x)
     assert torch.equal(layer.eval()(x), x)
+
+
+def test_the_engine_that_ran_is_recorded():
+    assert result_of(engine="eager").engine_used == "eager"
+    assert result_of(engine="auto").engine_used in ("eager", "compiled")

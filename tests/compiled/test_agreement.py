@@ -127,7 +127,7 @@ def pair(model: str, loss: str, make: Make, dtype: torch.dtype, *, samples: int,
     return Pair(make_model().to(dtype), make_loss().to(dtype), make, batches)
 
 
-@pytest.mark.parametrize(("number", "model"), enumerate(MODELS), ids=str)
+@pytest.mark.parametrize(("number", "model"), [*enumerate(MODELS)], ids=str)
 def test_every_layer_agrees_with_torch(number, model):
     """Each with one loss, optimizer and dtype; the slow tests walk all combinations."""
     loss, optimizer = ([*names][number % len(names)] for names in (LOSSES, OPTIMIZERS))

@@ -69,6 +69,7 @@ def test_eager_steps_and_compiled_ones_take_turns():
     both = Pair(network(), nn.MSELoss(), MAKES["adam"], data())
     both.epoch(0)
     for model, optimizer in ((both.model, both.optimizer), (both.twin, both.twin_optimizer)):
+        optimizer.zero_grad()
         nn.MSELoss()(model(both.batches.tensors[0]), both.batches.tensors[1]).backward()
         optimizer.step()
     both.epoch(1)

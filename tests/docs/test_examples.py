@@ -5,10 +5,11 @@ import inspect
 import warnings
 
 import pytest
+from cmalight.integrations.lightning import WatchdogCallback
 
 import cmalight
-from cmalight import bench, datasets, models, tabular
-from cmalight.integrations.lightning import WatchdogCallback
+from cmalight import bench, datasets, models
+from cmalight.integrations import tables
 
 # One after the other in one folder where the second reads what the first wrote.
 EXAMPLES = {
@@ -20,7 +21,7 @@ EXAMPLES = {
     "CMALightRegressor": [cmalight.CMALightRegressor],
     "CMALightClassifier": [cmalight.CMALightClassifier],
     "WatchdogCallback": [WatchdogCallback],
-    "train_on_table": [tabular.train_on_table],
+    "train_table": [tables.train_table],
     "load_dataset": [datasets.load_dataset],
     "register": [datasets.register],
     "layered": [models.layered],

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cmalight.bench.analysis.sizes import size_of
 
 from cmalight import bench
-from cmalight.bench.analysis.sizes import size_of
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 PAGE = (RESULTS / "paper.md").read_text(encoding="utf-8")

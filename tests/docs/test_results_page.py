@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from cmalight.bench.spec.spec_files import PRESETS
 from torch import nn
 
 from cmalight import bench
-from cmalight.bench.spec.spec_files import PRESETS
 from tests.bench.common import ENVIRONMENT
 from tests.bench.synthetic import run, write
 

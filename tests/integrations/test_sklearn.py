@@ -9,7 +9,7 @@ import pytest
 import sklearn.datasets
 import torch
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -17,7 +17,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cmalight
 from cmalight import CMALightClassifier, CMALightRegressor
-from cmalight.training.solvers.optimizers import SOLVERS
+from cmalight.integrations.sklearn import spread_rows
+from cmalight.training.solvers import known_solvers
 
 
 def regression(rows=300, targets=1, seed=0):
@@ -37,14 +38,13 @@ def small(kind=CMALightRegressor, **options):
 
 
 def weights(estimator):
-    return torch.cat([p.detach().flatten() for p in estimator.network_.parameters()])
+    return np.concatenate([array.ravel() for array in (*estimator.coefs_, *estimator.intercepts_)])
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")  # of array libraries that are not installed
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @parametrize_with_checks(
-    [CMALightRegressor(hidden_layer_sizes=10, max_epochs=12), CMALightClassifier(hidden_layer_sizes=10, max_epochs=12)],
+    [CMALightRegressor(10, lr=0.03, max_epochs=12), CMALightClassifier(10, lr=0.03, max_epochs=12)],
     # A row that is there twice is in two batches, one that counts twice in one.
     expected_failed_checks=lambda _: {"check_sample_weight_equivalence_on_dense_data": "batches differ"},
 )
@@ -59,14 +59,6 @@ def test_they_are_found_at_the_top_of_the_package():
     assert "CMALightClassifier" in dir(cmalight)
 
 
-def test_a_regression_in_other_units_is_fitted_in_a_pipeline():
-    x, y = regression()
-    model = make_pipeline(
-        StandardScaler(), CMALightRegressor(hidden_layer_sizes=(20, 10), max_epochs=40, random_state=0)
-    )
-    assert model.fit(x * 1000 + 7, y).score(x * 1000 + 7, y) > 0.9
-
-
 def test_several_targets_are_fitted_at_once():
     x, y = regression(targets=3)
     model = CMALightRegressor(20, max_epochs=40, random_state=0).fit(x, y)
@@ -78,11 +70,11 @@ def test_rows_that_weigh_more_are_fitted_better():
     x = np.array([[0.0], [0.0], [1.0], [1.0]] * 20)
     y = np.array([0.0, 1.0, 0.0, 1.0] * 20)
     weight = np.array([3.0, 1.0, 1.0, 3.0] * 20)
-    options = {"optimizer": "adam", "lr": 0.02, "max_epochs": 60}
+    options = {"optimizer": "adam", "lr": 0.02, "max_epochs": 60, "dropout": 0.0, "early_stopping": False}
     predicted = small(**options).fit(x, y, sample_weight=weight).predict([[0.0], [1.0]])
     assert predicted == pytest.approx([0.25, 0.75], abs=0.06)
     labels = np.where(y > 0, "yes", "no")
-    model = small(CMALightClassifier, early_stopping=True, **options).fit(x, labels, sample_weight=weight)
+    model = small(CMALightClassifier, **options).fit(x, labels, sample_weight=weight)
     assert model.predict_proba([[0.0], [1.0]])[:, 1] == pytest.approx([0.25, 0.75], abs=0.1)
     with pytest.raises(ValueError, match="sample_weight"):
         small().fit(x, y, sample_weight=weight[:3])
@@ -90,8 +82,8 @@ def test_rows_that_weigh_more_are_fitted_better():
 
 def test_classes_may_be_words():
     x, y = flowers()
-    model = CMALightClassifier(20, max_epochs=30, random_state=0).fit(x, y)
-    assert model.score(x, y) > 0.93
+    model = CMALightClassifier(random_state=0).fit(x, y)
+    assert model.score(x, y) > 0.9
     assert set(model.predict(x)) <= {"setosa", "versicolor", "virginica"}
     probabilities = model.predict_proba(x)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1)
@@ -110,7 +102,7 @@ def test_a_grid_search_tries_every_solver_on_two_processes():
 
 def test_cross_validation_works():
     x, y = flowers()
-    assert cross_val_score(small(CMALightClassifier, max_epochs=20), x, y, cv=3).mean() > 0.85
+    assert cross_val_score(CMALightClassifier(random_state=0), x, y, cv=3).mean() > 0.85
 
 
 def through_a_file(model):
@@ -127,13 +119,6 @@ def test_a_copy_predicts_the_same(copied):
     np.testing.assert_array_equal(copied(model).predict(x), model.predict(x))
 
 
-def test_a_copy_goes_on_as_the_original_does():
-    x, y = regression(60)
-    model = small(warm_start=True).fit(x, y)
-    copy = pickle.loads(pickle.dumps(model))
-    assert torch.equal(weights(copy.fit(x, y)), weights(model.fit(x, y)))
-
-
 def test_the_random_state_decides_everything_and_leaves_the_callers_alone():
     x, y = regression(60)
     torch.manual_seed(1)
@@ -142,102 +127,15 @@ def test_the_random_state_decides_everything_and_leaves_the_callers_alone():
     first = small().fit(x, y)
     assert torch.rand(1) == expected
     torch.manual_seed(2)
-    assert torch.equal(weights(small().fit(x, y)), weights(first))
-    assert not torch.equal(weights(small(random_state=1).fit(x, y)), weights(first))
-
-
-@pytest.mark.parametrize("optimizer", ["cmalight", "adam"])
-def test_a_warm_start_goes_on_where_it_stopped(optimizer):
-    x, y = regression(100)
-    whole = small(optimizer=optimizer, max_epochs=12).fit(x, y)
-    parts = small(optimizer=optimizer, max_epochs=6, warm_start=True).fit(x, y).fit(x, y)
-    assert parts.n_iter_ == whole.n_iter_ == 12
-    assert parts.loss_curve_ == whole.loss_curve_
-    assert torch.equal(weights(parts), weights(whole))
-
-
-def test_without_warm_start_it_begins_anew():
-    x, y = regression(60)
-    model = small().fit(x, y)
-    once = weights(model)
-    assert torch.equal(weights(model.fit(x, y)), once)
-    assert model.n_iter_ == 10
-
-
-def test_a_warm_start_on_other_data_takes_the_weights_as_its_start():
-    x, y = regression(100)
-    model = small(optimizer="cmalight", warm_start=True, max_epochs=3).fit(x, y)
-    before = model.evaluations_
-    model.fit(x, -y)
-    assert model.evaluations_ > before
-    assert model._optimizer.param_groups[0]["f_0"] > 1.0  # the loss of the old weights on the new targets
-
-
-@pytest.mark.parametrize("change", [{"hidden_layer_sizes": 9}, {"activation": "relu"}], ids=str)
-def test_a_warm_start_with_another_network_is_refused_and_leaves_the_one_there_is(change):
-    x, y = regression(60)
-    model = small(warm_start=True, max_epochs=3).fit(x, y)
-    expected, kept = model.predict(x), {name: getattr(model, name) for name in change}
-    with pytest.raises(
-        ValueError, match=r"goes on with a network of layers \[.*\] and activation 'tanh', but .* needs"
-    ):
-        model.set_params(**change).fit(x, y)
-    np.testing.assert_array_equal(model.predict(x), expected)
-    assert model.set_params(**kept).fit(x, y).n_iter_ == 6
-    other = model.set_params(**change, warm_start=False).fit(x, y)  # a new network is made where that is wanted
-    assert torch.equal(weights(other), weights(small(**change, max_epochs=3).fit(x, y)))
-
-
-@pytest.mark.parametrize(
-    "change", [{"optimizer": "adam"}, {"lr": 0.01}, {"optimizer_options": {"theta": 0.5}}], ids=str
-)
-def test_a_warm_start_with_another_solver_or_other_options_uses_them(change):
-    x, y = regression(100)
-    model = small(optimizer="cmalight", warm_start=True, max_epochs=3).fit(x, y)
-    before = weights(model)
-    model.set_params(**change).fit(x, y)
-    used = {"optimizer": type(model._optimizer).__name__.lower(), "lr": model.history_[0].lr}
-    used["optimizer_options"] = {"theta": model._optimizer.param_groups[0].get("theta")}
-    assert {name: used[name] for name in change} == change
-    assert model.n_iter_ == 6
-    assert not torch.equal(weights(model), before)
-
-
-def test_a_warm_start_keeps_the_precision_of_the_network():
-    x, y = regression(60)
-    model = small(warm_start=True).fit(x.astype(np.float32), y)
-    model.fit(x, y)
-    assert model.n_iter_ == 20
-    assert model.predict(x).dtype == np.float32
-    assert small(warm_start=True).fit(x, y).fit(x.astype(np.float32), y).predict(x).dtype == np.float64
+    assert np.array_equal(weights(small().fit(x, y)), weights(first))
+    assert not np.array_equal(weights(small(random_state=1).fit(x, y)), weights(first))
 
 
 def test_whole_numbers_may_be_numpys():
     x, y = regression(60)
     numbers = {"batch_size": 8, "max_epochs": 4, "patience": 3, "early_stopping": True}
     numpys = {name: np.int64(n) if name != "early_stopping" else n for name, n in numbers.items()}
-    assert torch.equal(weights(small(**numpys).fit(x, y)), weights(small(**numbers).fit(x, y)))
-
-
-def test_a_warm_start_with_other_classes_is_refused():
-    x, y = flowers()
-    model = small(CMALightClassifier, warm_start=True, max_epochs=1).fit(x, y)
-    with pytest.raises(ValueError, match="warm_start goes on with the classes"):
-        model.fit(x, np.where(y == "setosa", "rose", y))
-
-
-def test_early_stopping_ends_on_the_best_weights():
-    random = np.random.default_rng(0)
-    x, y = random.normal(size=(60, 10)), random.normal(size=60)  # nothing to learn: validation soon gets worse
-    model = CMALightRegressor(
-        50, max_epochs=300, early_stopping=True, patience=5, validation_fraction=0.3, random_state=0
-    )
-    model.fit(x, y)
-    assert model.status_ == "patience"
-    losses = [record.validation_loss for record in model.history_]
-    assert model.n_iter_ == len(losses) == int(np.argmin(losses)) + 6
-    x_flowers, y_flowers = flowers()
-    assert small(CMALightClassifier, early_stopping=True).fit(x_flowers, y_flowers).score(x_flowers, y_flowers) > 0.6
+    assert np.array_equal(weights(small(**numpys).fit(x, y)), weights(small(**numbers).fit(x, y)))
 
 
 def test_a_time_limit_ends_the_training():
@@ -246,22 +144,7 @@ def test_a_time_limit_ends_the_training():
     assert model.status_ == "time_limit"
 
 
-def test_a_training_that_stalls_stops_and_says_so():
-    x, y = regression(60)
-    with pytest.warns(ConvergenceWarning, match="stopped making progress"):
-        model = small(
-            optimizer="cmalight", lr=1e30, max_epochs=400, optimizer_options={"theta": 0.05, "early_rejection": False}
-        ).fit(x, y)
-    assert model.n_iter_ < 400
-
-
-def test_precision_follows_the_inputs():
-    x, y = regression(60)
-    assert small().fit(x.astype(np.float32), y).predict(x.astype(np.float32)).dtype == np.float32
-    assert small().fit(x, y).predict(x).dtype == np.float64
-
-
-@pytest.mark.parametrize("optimizer", SOLVERS)
+@pytest.mark.parametrize("optimizer", known_solvers())
 def test_every_solver_that_fit_knows_is_one(optimizer):
     x, y = regression(60)
     assert small(optimizer=optimizer, max_epochs=2).fit(x, y).n_iter_ == 2
@@ -276,8 +159,8 @@ def test_every_solver_that_fit_knows_is_one(optimizer):
         ({"early_stopping": "yes"}, "early_stopping"),
         ({"early_stopping": True, "validation_fraction": 1.5}, "validation_fraction"),
         ({"batch_size": 0}, "batch_size"),
-        ({"max_epochs": None}, "Give a run an end"),
-        ({"optimizer_options": {"speed": 1}}, "unexpected keyword argument 'speed'"),
+        ({"max_epochs": None}, "A run needs an end"),
+        ({"optimizer_options": {"speed": 1}}, "Unknown option of 'auto' 'speed'"),
     ],
     ids=str,
 )
@@ -285,37 +168,6 @@ def test_bad_parameters_are_named(options, message):
     x, y = regression(30)
     with pytest.raises(ValueError, match=message):
         small(**options).fit(x, y)
-
-
-@pytest.mark.parametrize("kind", [CMALightRegressor, CMALightClassifier])
-@pytest.mark.parametrize("warm_start", [False, True])
-def test_a_first_fit_that_fails_leaves_an_estimator_that_is_not_fitted(kind, warm_start):
-    x, y = regression(60)
-    y = y > 500 if kind is CMALightClassifier else y
-    model = small(kind, optimizer="adamm", warm_start=warm_start)
-    with pytest.raises(ValueError, match="did you mean 'adam'"):
-        model.fit(x, y)
-    with pytest.raises(NotFittedError):
-        model.predict(x)
-    model.set_params(optimizer="adam").fit(x, y)
-    assert torch.equal(weights(model), weights(small(kind, optimizer="adam").fit(x, y)))
-
-
-@pytest.mark.parametrize("warm_start", [False, True])
-@pytest.mark.parametrize(
-    "wrong", [{"optimizer": "adamm"}, {"optimizer": "sgd", "lr": 1e20}], ids=["at once", "in training"]
-)
-def test_a_refit_that_fails_leaves_the_old_model(wrong, warm_start):
-    x, y = regression(60)
-    model = small(activation="relu", warm_start=warm_start).fit(x, y)
-    expected, right = model.predict(x), {name: getattr(model, name) for name in wrong}
-    other = x if warm_start else x[:, :3]
-    with pytest.raises(ValueError, match=r"did you mean|diverged"):
-        model.set_params(**wrong).fit(other, -3 * y)
-    np.testing.assert_array_equal(model.predict(x), expected)
-    assert model.n_iter_ == len(model.loss_curve_) == 10
-    untouched = small(activation="relu", warm_start=warm_start).fit(x, y).fit(x, y)
-    assert torch.equal(weights(model.set_params(**right).fit(x, y)), weights(untouched))
 
 
 def test_a_solver_that_diverges_is_an_error():
@@ -330,3 +182,75 @@ def test_one_class_is_refused_and_an_unfitted_estimator_too():
         small(CMALightClassifier).fit(x, np.zeros(30))
     with pytest.raises(NotFittedError):
         clone(small(CMALightClassifier)).predict_proba(x)
+
+
+@pytest.mark.parametrize("in_pipeline", [False, True])
+def test_a_regression_in_other_units_is_fitted_alone_and_in_a_pipeline(in_pipeline):
+    x, y = regression()
+    model = CMALightRegressor(hidden_layer_sizes=(20, 10), random_state=0)
+    model = make_pipeline(StandardScaler(), model) if in_pipeline else model
+    assert model.fit(x * 1000 + 7, y).score(x * 1000 + 7, y) > 0.9
+
+
+def test_an_outlier_does_not_ruin_the_other_rows():
+    x, y = regression()
+    x[0, 0] = 1e6
+    assert CMALightRegressor(random_state=0).fit(x, y).score(x, y) > 0.5
+
+
+def test_the_weights_are_plain_arrays():
+    x, y = regression(60)
+    model = small(hidden_layer_sizes=(8, 5)).fit(x, y)
+    assert [array.shape for array in model.coefs_] == [(4, 8), (8, 5), (5, 1)]
+    assert [array.shape for array in model.intercepts_] == [(8,), (5,), (1,)]
+    assert not any(isinstance(value, torch.Tensor | torch.nn.Module) for value in vars(model).values())
+    scaled = (x - model.input_mean_) / model.input_scale_
+    scaled = scaled / np.sqrt(1 + (scaled / 3) ** 2)
+    for coefs, intercepts in zip(model.coefs_[:-1], model.intercepts_[:-1], strict=True):
+        scaled = np.maximum(scaled @ coefs + intercepts, 0)
+    expected = (scaled @ model.coefs_[-1] + model.intercepts_[-1]) * model.target_scale_ + model.target_mean_
+    np.testing.assert_allclose(model.predict(x), expected[:, 0])
+
+
+def test_by_default_a_tenth_of_the_rows_stops_the_training_and_the_best_weights_are_kept():
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(60, 10)), random.normal(size=60)  # nothing to learn: validation soon gets worse
+    model = CMALightRegressor(50, max_epochs=300, patience=5, random_state=0).fit(x, y)
+    losses = model.validation_loss_curve_
+    assert model.status_ == "patience"
+    assert model.n_iter_ == len(model.loss_curve_) == len(losses) == int(np.argmin(losses)) + 6
+    seed = int(np.random.RandomState(0).randint(np.iinfo(np.int32).max))
+    kept_aside = spread_rows((y - y.mean()) / y.std(), 0.1, seed)
+    error = ((model.predict(x[kept_aside]) - y[kept_aside]) / y.std()) ** 2
+    assert error.mean() == pytest.approx(min(losses), rel=1e-4)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.5])
+def test_rows_kept_aside_cover_the_classes_evenly(share):
+    classes = np.repeat([0, 1, 2, 3], [100, 40, 20, 1])
+    chosen = spread_rows(classes, share, 0)
+    counts = np.bincount(classes[chosen], minlength=4)
+    assert abs(counts[:3] - share * np.array([100, 40, 20])).max() <= 1
+    assert counts[3] == 0  # its only row is trained on
+    assert not np.array_equal(chosen, spread_rows(classes, share, 1))
+
+
+def test_class_weights_move_the_border():
+    random = np.random.default_rng(0)
+    x = np.concatenate((random.normal(0, 1, (180, 1)), random.normal(1, 1, (20, 1))))
+    y = np.repeat(["common", "rare"], [180, 20])
+    plain, balanced, given = (
+        small(CMALightClassifier, class_weight=weight, max_epochs=30).fit(x, y)
+        for weight in (None, "balanced", {"rare": 9.0, "common": 1.0})
+    )
+    assert (balanced.predict(x) == "rare").sum() > (plain.predict(x) == "rare").sum() + 20
+    np.testing.assert_allclose(given.predict_proba(x), balanced.predict_proba(x), atol=1e-3)
+
+
+def test_a_failed_fit_leaves_an_estimator_that_is_not_fitted():
+    x, y = regression(60)
+    model = small(optimizer="adamm")
+    with pytest.raises(ValueError, match="did you mean 'adam'"):
+        model.fit(x, y)
+    with pytest.raises(NotFittedError):
+        model.predict(x)

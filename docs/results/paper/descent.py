@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
+from cmalight.training.records.history import EpochRecord
 from torch import nn
 
 from cmalight import fit
 from cmalight.datasets import DataError, load_dataset
 from cmalight.models import paper_network
-from cmalight.training.records.history import EpochRecord
 
 FILE = Path(__file__).with_suffix(".json")
 DATASETS = ("ailerons", "beijing-pm25", "bikes", "california", "mv")

@@ -16,11 +16,11 @@ import matplotlib as mpl
 import numpy as np
 import pandas
 import words
+from cmalight.bench.analysis.curves import Bundles, Value, fractions
+from cmalight.bench.analysis.summaries import control_figures
 from matplotlib.figure import Figure
 
 from cmalight import bench
-from cmalight.bench.analysis.curves import Bundles, Value, fractions
-from cmalight.bench.analysis.summaries import control_figures
 
 HERE = Path(__file__).parent
 ARCHIVE = HERE / "study.tar.xz"

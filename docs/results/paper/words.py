@@ -6,9 +6,9 @@ import claims
 import pandas
 from claims.measures import NAMES, PAPER, TAUS, areas, by_size, mean, network_order, short
 from claims.tables import LAMBDAS
+from cmalight.bench.spec.spec_files import PRESETS
 
 from cmalight import bench
-from cmalight.bench.spec.spec_files import PRESETS
 
 PARTS = {
     "tables": "the paper's solvers on its small networks",

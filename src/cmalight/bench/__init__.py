@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from cmalight.bench.frames import Results, load
     from cmalight.bench.models import Result, Run
     from cmalight.bench.problems import Problem
+    from cmalight.bench.reading import PRESETS, SpecError, make_spec, read_spec
     from cmalight.bench.report import write_report
     from cmalight.bench.running import Summary, run
-    from cmalight.bench.spec import PRESETS, Spec, SpecError, make_spec, plan, read_spec
+    from cmalight.bench.spec import Spec, plan
     from cmalight.bench.store import FolderInUseError, merge, status
     from cmalight.bench.training import train
 
@@ -35,9 +36,10 @@ _HOMES = {
     "frames": ("Results", "load"),
     "models": ("Result", "Run"),
     "problems": ("Problem",),
+    "reading": ("PRESETS", "SpecError", "make_spec", "read_spec"),
     "report": ("write_report",),
     "running": ("Summary", "run"),
-    "spec": ("PRESETS", "Spec", "SpecError", "make_spec", "plan", "read_spec"),
+    "spec": ("Spec", "plan"),
     "store": ("FolderInUseError", "merge", "status"),
     "training": ("train",),
 }

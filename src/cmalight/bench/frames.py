@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cmalight.bench.models import Points, Result, Run
-from cmalight.bench.spec import Spec, plan, read_spec
+from cmalight.bench.reading import read_spec
+from cmalight.bench.spec import Spec, plan
 from cmalight.bench.store import read_results, read_specs
 from cmalight.errors import needed
 

@@ -1,4 +1,4 @@
-"""From a run to what is trained: the data, a fresh model and the loss."""
+"""What is trained: the data, a fresh model and the loss."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Problem:
         return digest.hexdigest()
 
 
-def problem_of(run: Run) -> Problem:
-    """Load the data of a run.
+def dataset_problem(run: Run) -> Problem:
+    """Load the data of a run on a data set.
 
     Args:
         run: What to train.
@@ -62,12 +62,6 @@ def problem_of(run: Run) -> Problem:
     Returns:
         The problem.
     """
-    if run.workload is not None:
-        from cmalight.bench.workloads import WORKLOADS
-
-        make = imported(run.workload) if is_own(run.workload) else WORKLOADS[run.workload]
-        made: Problem = make()
-        return made
     train, validation, task = _data(run)
     classes = int(max(part.max() for part in (train[1], validation[1]) if len(part))) + 1 if task != "regression" else 1
     return Problem(

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from cmalight.bench.isolation import fork_server, isolated, kill_all
 from cmalight.bench.models import Result, Run
-from cmalight.bench.spec import Spec, plan, read_spec
+from cmalight.bench.reading import read_spec
+from cmalight.bench.spec import Spec, plan
 from cmalight.bench.store import begin, locked, read_results, write_result
 from cmalight.errors import needed
 

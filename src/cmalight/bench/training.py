@@ -15,8 +15,9 @@ from torch.optim import Optimizer
 
 from cmalight.bench.code import arguments_of, imported, is_own
 from cmalight.bench.models import Machine, Points, Result, Run, Status
-from cmalight.bench.problems import Arrays, Problem, problem_of
+from cmalight.bench.problems import Arrays, Problem, dataset_problem
 from cmalight.bench.spec import file_digest
+from cmalight.bench.workloads import WORKLOADS
 from cmalight.errors import DataError
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.objective import Objective
@@ -81,7 +82,9 @@ def _available(run: Run) -> Problem:
             raise UnavailableError(f"{run.dataset} changed since the runs were planned; repeat the command")
         if not is_own(run.solver):
             make_solver(run.solver, run.options)
-        return problem_of(run)
+        if run.workload is None:
+            return dataset_problem(run)
+        return imported(run.workload)() if is_own(run.workload) else WORKLOADS[run.workload]()
     except (DataError, ImportError, OSError) as error:
         raise UnavailableError(str(error)) from error
 
@@ -248,8 +251,9 @@ class Course:
 
     def accepted(self) -> float | None:
         """The share of the control's decisions that accepted what the steps had done."""
+        decisions = set(Outcome.__members__) - {"UNCONTROLLED", "NO_STEP"}
         names = [row["outcome"].upper() for row in self.rows]
-        decided = [Outcome[name].accepts for name in names if name in Outcome.__members__]
+        decided = [Outcome[name].accepts for name in names if name in decisions]
         return sum(decided) / len(decided) if decided else None
 
     @property

@@ -29,6 +29,7 @@ class FlipAndCrop(nn.Module):
         self.margin = margin
 
     def forward(self, x: Tensor) -> Tensor:
+        """Change a training batch, and leave any other as it is."""
         if not self.training:
             return x
         count, _, height, width = x.shape
@@ -48,6 +49,7 @@ class BadBatches(nn.Module):
         self.every, self.factor = every, factor
 
     def forward(self, x: Tensor) -> Tensor:
+        """Change one training batch in many."""
         is_bad = self.training and torch.is_grad_enabled() and int(torch.randint(self.every, ())) == 0
         return x * self.factor if is_bad else x
 
@@ -66,6 +68,7 @@ class ResidualBlock(nn.Module):
             self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the features after the block."""
         hidden = self.first_norm(self.first(x)).relu()
         return functional.relu(self.second_norm(self.second(hidden)) + self.shortcut(x))
 
@@ -158,6 +161,7 @@ class Denoiser(nn.Module):
         )  # fmt: skip
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the picture without its noise."""
         return x - self.noise(x)  # type: ignore[no-any-return]
 
 
@@ -180,6 +184,7 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, h: Tensor) -> Tensor:
+        """Return the features after the block."""
         rows, length, _ = h.shape
         parts = self.attention(self.attention_norm(h)).chunk(3, 2)
         query, key, value = (part.view(rows, length, 4, -1).transpose(1, 2) for part in parts)
@@ -200,6 +205,7 @@ class GPT(nn.Module):
         nn.init.normal_(self.symbols.weight, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the logits of the next characters, classes in dimension one."""
         logits = self.head(self.blocks(self.symbols(x) + self.positions[: x.shape[1]]))
         return logits.transpose(1, 2)  # type: ignore[no-any-return]
 
@@ -227,6 +233,7 @@ class ViT(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the logits of the classes."""
         tokens = self.patches(x).flatten(2).transpose(1, 2)
         return self.head(self.blocks(tokens + self.positions).mean(1))  # type: ignore[no-any-return]
 
@@ -245,6 +252,7 @@ class LSTM(nn.Module):
         self.head = nn.Linear(width, _HOURS_AHEAD)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the predictions for the next hours."""
         return self.head(self.recurrent(x)[0][:, -1])  # type: ignore[no-any-return]
 
 

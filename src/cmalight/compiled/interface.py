@@ -6,7 +6,7 @@ import ctypes
 from enum import IntEnum
 
 
-class CannotCompile(ValueError):  # noqa: N818
+class CannotCompile(ValueError):
     """The model, the loss, the optimizer or the machine is not on the white list; the text says why in one line."""
 
 

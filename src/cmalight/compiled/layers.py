@@ -43,8 +43,8 @@ class LayerSpec:
     rows: int
     inputs: int
     outputs: int
-    weight: nn.Parameter | None = None
-    bias: nn.Parameter | None = None
+    weight: Tensor | None = None
+    bias: Tensor | None = None
     function: Function = Function.RELU
     flag: int = 0
     a: float = 0.0
@@ -234,8 +234,8 @@ def _activation(function: Function, *options: str) -> Callable[[Any, Stack], Non
         chosen, size = function, math.prod(stack.shape)
         if type(module) is nn.GELU and module.approximate == "tanh":
             chosen = Function.GELU_TANH
-        values = dict(zip(("a", "b"), (float(getattr(module, name)) for name in options), strict=False))
-        stack.add(LayerSpec(Kind.ACTIVATION, 1, size, size, function=chosen, **values))
+        a, b, *_ = [float(getattr(module, name)) for name in options] + [0.0, 0.0]
+        stack.add(LayerSpec(Kind.ACTIVATION, 1, size, size, function=chosen, a=a, b=b))
 
     return lowering
 

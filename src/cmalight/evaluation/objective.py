@@ -232,7 +232,7 @@ class Objective:
             rows = range(self._ranks.rank, len(data.dataset), self._ranks.size)  # type: ignore[arg-type]
             dataset: Any = data.dataset
             data = DataLoader(Subset(dataset, rows), batch_size=data.batch_size, collate_fn=data.collate_fn)
-        elif size is not None and _visits_each_row_once(data):
+        elif size is not None and isinstance(data.dataset, TensorDataset) and _visits_each_row_once(data):
             return TensorBatches(*data.dataset.tensors, batch_size=size, order="fixed")
         return data
 
@@ -382,7 +382,7 @@ def _visits_each_row_once(loader: DataLoader[Any]) -> bool:
     shuffles = (
         type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(sampler.data_source)
     )
-    plain = isinstance(loader.dataset, TensorDataset) and loader.collate_fn is default_collate and not loader.drop_last
+    plain = loader.collate_fn is default_collate and not loader.drop_last
     return plain and type(loader.batch_sampler) is BatchSampler and (shuffles or type(sampler) is SequentialSampler)
 
 

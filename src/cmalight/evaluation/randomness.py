@@ -62,7 +62,11 @@ def set_random_state(state: dict[str, Any]) -> None:
 
 def seed_everything(seed: int) -> None:
     """Seed all global generators."""
-    torch.manual_seed(seed)
+    # Not torch.manual_seed: where there is no accelerator it formats a stack trace for later, which takes long.
+    torch.default_generator.manual_seed(seed)
+    if (accelerator := torch.accelerator.current_accelerator()) is not None:  # pragma: no cover - needs one
+        device_module = torch.get_device_module(accelerator)
+        getattr(device_module, "manual_seed_all", device_module.manual_seed)(seed)
     random.seed(seed)
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(seed % _NUMPY_SEEDS)

@@ -18,7 +18,7 @@ SEED = 0x5A3917
 # sixty evaluations of a run of 1,500 steps cost less than 2 % of it. At least so many rows.
 _LEAST_ROWS = 16
 # More rows where they cost next to nothing: this many rows at most, and this many products of rows and weights.
-_ROWS, _PRODUCTS = 512, 1 << 22
+_ROWS, _PRODUCTS = 512, 1 << 20
 
 
 def sample_batches(data: Iterable[Any], *, weights: int, rows: Sequence[int] | None = None) -> list[Any]:

@@ -22,6 +22,7 @@ from cmalight.optim.host import (
     modules_of,
     refuse_maximize,
     refuse_unequal,
+    refuse_unequal_loaders,
 )
 from cmalight.optim.reports import WindowReport
 from cmalight.optim.window import Window
@@ -285,6 +286,7 @@ class Controlled(WindowOptimizer):
     @property
     def _memory_now(self) -> Memory:
         if self._memory is None:
+            refuse_unequal_loaders(self.objective, self.ranks(self.objective))
             sample = getattr(self.objective, "sample", None)
             error = 0.0 if sample is None else sample().standard_error()
             self._memory = self.rule.init(self._look(), error)

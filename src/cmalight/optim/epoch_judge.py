@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from cmalight.evaluation.state import Snapshot
-from cmalight.optim.host import refuse_unequal
+from cmalight.optim.host import refuse_unequal, refuse_unequal_loaders
 from cmalight.optim.reports import EpochReport
 from cmalight.optim.window import EpochWindow
 from cmalight.rules.epochs import Decision, InnerCycle, Known, no_step
@@ -41,6 +41,7 @@ class EpochJudge:
         if not any(p.requires_grad for p in optimizer.run_state.parameters):
             raise ValueError("There is nothing to train: no parameter of the optimizer requires a gradient")
         optimizer.forget_if_changed()
+        refuse_unequal_loaders(self._objective, self._ranks)
         if optimizer.known is None:
             f_0 = math.nan if self._objective is None else self._evaluate()
             if self._objective is not None and not math.isfinite(f_0):

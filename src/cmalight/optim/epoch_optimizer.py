@@ -164,8 +164,8 @@ class EpochOptimizer(WindowOptimizer):
                 epoch.observe(loss, epoch.size_of_last_batch())
         factor = 1.0
         if all(is_zero(group["lr"]) for group in self.param_groups):
-            pass  # moves nothing; torch.distributed.checkpoint builds an optimizer's state this way
-        elif epoch is not None:
+            return loss  # torch.distributed.checkpoint builds an optimizer's state this way; there is none here
+        if epoch is not None:
             window = epoch.window
             factor = window.counts.take()
             if (found_inf := getattr(self, "found_inf", None)) is not None:

@@ -139,14 +139,25 @@ def refuse_maximize(groups: list[dict[str, Any]]) -> None:
         raise ValueError("maximize=True cannot be watched: negate the loss instead")
 
 
-def refuse_unequal(rows: list[tuple[float, ...]]) -> None:
+def refuse_unequal(rows: list[tuple[float, ...]], what: str = "have taken {} steps") -> None:
     """All ranks must take the same number of steps, which is the first value that each of them gave."""
     counts = sorted({int(row[0]) for row in rows})
     if len(counts) > 1:
         raise RuntimeError(
-            f"The ranks have taken {counts} steps: give every rank equally many batches, "
+            f"The ranks {what.format(counts)}: give every rank equally many batches, "
             "for example by a DistributedSampler with drop_last=True"
         )
+
+
+def refuse_unequal_loaders(objective: Any, ranks: Ranks) -> None:
+    """Say so before the first step where the ranks have unequal numbers of batches: they would wait for each other."""
+    data = getattr(objective, "data", None)
+    if not ranks.alone and data is not None:
+        try:
+            own = len(data)
+        except TypeError:  # a stream
+            own = -1
+        refuse_unequal(ranks.gather(float(own)), "have {} batches")
 
 
 def is_zero(lr: float | Tensor) -> bool:

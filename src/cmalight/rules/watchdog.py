@@ -19,7 +19,7 @@ class Memory:
 
     Attributes:
         f_0: Loss at the start.
-        error: Standard error of f_0, as far as it is known.
+        error: What f_0 may be off by as an estimate of the loss over all data.
         lowest: Lowest loss among f_0 and all kept ends.
         ends: Losses at the last kept ends, newest last; f_0 is the first of them.
         scale: Factor of the step size, in (0, 1].
@@ -61,7 +61,8 @@ class Watchdog:
 
     Attributes:
         memory: Number of kept ends that a window is compared with. A window is this part of the steps so far.
-        slack: A window may end above the median of these ends by this many times the median less the lowest.
+        slack: A window may end this many times as high above the lowest of these ends as their median is, and give
+            back one part in so many of what is gained since the start.
         shrink: Factor of the scale after an undone window; each way back up is a division by it.
         first_window: Number of steps of the first windows.
         last_window: Number of steps that windows grow to.
@@ -71,7 +72,7 @@ class Watchdog:
     """
 
     memory: int = 10
-    slack: float = 3.0
+    slack: float = 4.0
     shrink: float = 0.5
     first_window: int = 1
     last_window: int = 200
@@ -84,7 +85,8 @@ class Watchdog:
 
         Args:
             f_0: Loss at the start, on the sample that judges all windows.
-            error: Standard error of f_0 as an estimate of the loss over all data; 0 where nobody knows it.
+            error: What f_0 may be off by as an estimate of the loss over all data, such as two standard errors; 0
+                where nobody knows it.
 
         Returns:
             The memory for the first window.
@@ -137,8 +139,10 @@ class Watchdog:
         if memory.lowest >= memory.f_0 - memory.error:
             return max(last, top)  # nothing is gained yet, so the ends say nothing about what is normal
         ends = sorted(memory.ends)
-        median = ends[len(ends) // 2]
-        return max(last, min(top, median + self.slack * (median - ends[0])))
+        recent = ends[0] + self.slack * (ends[len(ends) // 2] - ends[0])
+        # The median may creep up from window to window; the lowest loss since the start does not.
+        overall = memory.lowest + max(2.0 * memory.error, (top - memory.lowest) / self.slack)
+        return max(last, min(top, recent, overall))
 
     def _keep(self, memory: Memory, f_end: float) -> Memory:
         kept = memory.kept + 1
@@ -148,6 +152,8 @@ class Watchdog:
             return memory
         if memory.scale < 1.0:
             return replace(memory, scale=min(1.0, memory.scale / self.shrink), kept=0)
+        if memory.window < self.last_window:
+            return memory  # a few short windows are no reason to forget
         return replace(memory, cooldown=memory.cooldown // 2, kept=0)
 
     def _undo(self, memory: Memory) -> Memory:

@@ -35,7 +35,7 @@ class Stop:
     reason: str
 
 
-class StopTraining(Exception):  # noqa: N818 - it is no error
+class StopTraining(Exception):
     """Breaks off an epoch."""
 
     def __init__(self, stop: Stop) -> None:

@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterator
 
 import pandas
+from cmalight.bench.analysis.summaries import ACCEPTED, control_figures
 from targets import targets
 
 from claims.constant import stays
 from claims.measures import TAUS, Figure, areas, mean
 from claims.verdicts import ON_BIG, ON_SMALL, Claim, verdict
 from cmalight import bench
-from cmalight.bench.analysis.summaries import ACCEPTED, control_figures
 
 _PLACE = ["dataset", "network", "seed"]
 _WHERE = (*ON_SMALL, *ON_BIG)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pandas
+from cmalight.bench.analysis.costs import Traces
 
 from claims.constant import disclosed, stays
 from claims.measures import (
@@ -23,7 +24,6 @@ from claims.measures import (
 )
 from claims.verdicts import ON_BIG, ON_LARGE, ON_SMALL, UNDECIDED, Claim, verdict
 from cmalight import bench
-from cmalight.bench.analysis.costs import Traces
 
 _TAU = 1e-2
 # Data sets with a solver that has learnt something, below which nothing is judged.

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas
-
-from cmalight import bench
 from cmalight.bench.analysis.costs import Problems, Traces
 from cmalight.bench.analysis.profiles import AREA_LIMIT, resampled
 from cmalight.bench.analysis.sizes import size_of
+
+from cmalight import bench
 
 PAPER = ("cmalight", "cma", "ig", "adam", "adagrad", "adadelta")
 NAMES = {

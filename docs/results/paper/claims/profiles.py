@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from cmalight.bench.analysis.costs import Problems, Traces
+
 from claims.constant import disclosed
 from claims.measures import (
     PAPER,
@@ -16,7 +18,6 @@ from claims.measures import (
 )
 from claims.verdicts import ON_BIG, ON_SMALL, Claim, verdict
 from cmalight import bench
-from cmalight.bench.analysis.costs import Problems, Traces
 
 _SAME = 0.1  # an area that changes by less behaves as before
 

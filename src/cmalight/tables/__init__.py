@@ -1,1 +1,0 @@
-"""Files with columns: reading, encoding, scaling."""

@@ -1,0 +1,168 @@
+"""GradScaler: an ordinary step is the unscaled one, and a skipped step is no step."""
+
+import pytest
+import torch
+from torch import nn
+
+from cmalight import SOAP, Controlled, Objective, Outcome
+
+from .cases import (
+    MSE,
+    SHORT,
+    assert_same,
+    assert_same_models,
+    batches,
+    each_implementation,
+    each_of_the_paper,
+    network,
+    run_epoch,
+    train,
+)
+
+# A power of two, so that scaling and unscaling are exact.
+_SCALE = 2.0**10
+
+
+def _scaler(enabled=True):
+    return torch.amp.GradScaler("cpu", init_scale=_SCALE, enabled=enabled)
+
+
+def _steps_of_w(optimizer, w, *, skip, objective=None, clear="first", unscale=False):
+    """Batches of 4 whose losses are 1, 2 and 4 times w; the gradients of those in `skip` overflow."""
+    scaler, seen = _scaler(), []
+    with optimizer.epoch(objective or (lambda: 7 / 3 * w.item())) as epoch:
+        for number, slope in enumerate((1.0, 2.0, 4.0)):
+            if clear == "first":
+                optimizer.zero_grad()
+            loss = slope * w.sum()
+            scaler.scale(loss).backward()
+            if number in skip:
+                w.grad.fill_(torch.inf)
+            epoch.observe(loss, 4)
+            if unscale:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+            if clear == "last":
+                optimizer.zero_grad()
+            seen.append(w.item())
+    return seen, epoch.report
+
+
+def _weight():
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(model.weight, 8.0)
+    return model, model.weight
+
+
+@each_of_the_paper
+@each_implementation
+def test_a_scaled_epoch_equals_the_plain_one(make, implementation):
+    scaled, plain = network(), network()
+    optimizer, scaler = make(scaled, weight_decay=0.01, **implementation), _scaler()
+    with optimizer.epoch(Objective(scaled, MSE, batches())) as epoch:
+        for x, y in batches():
+            optimizer.zero_grad()
+            loss = MSE(scaled(x), y)
+            scaler.scale(loss).backward()
+            epoch.observe(loss, len(y))
+            scaler.step(optimizer)
+            scaler.update()
+    assert repr(epoch.report) == run_epoch(make(plain, weight_decay=0.01, **implementation), plain, batches())
+    assert_same_models(scaled, plain)
+
+
+@each_of_the_paper
+@each_implementation
+@pytest.mark.parametrize(("clear", "unscale"), [("first", False), ("last", True)])
+@pytest.mark.parametrize(
+    ("skip", "expected"),
+    [((), [7.5, 6.5, 4.5]), ((0,), [8.0, 7.0, 5.0]), ((1,), [7.5, 7.5, 5.5]), ((0, 1), [8.0, 8.0, 6.0])],
+    ids=str,
+)
+def test_after_a_skipped_batch_the_next_step_is_of_full_size(make, implementation, clear, unscale, skip, expected):
+    """lr is 1/2, so the steps are 1/2, 1 and 2, or none; the skipped batch is no accumulation, but its loss counts."""
+    model, w = _weight()
+    seen, report = _steps_of_w(make(model, lr=0.5, **implementation), w, skip=skip, clear=clear, unscale=unscale)
+    assert seen == expected
+    at = [8.0, *expected[:2]]
+    assert report.f_tilde == pytest.approx((at[0] + 2 * at[1] + 4 * at[2]) / 3, rel=1e-12)
+
+
+@each_of_the_paper
+@each_implementation
+def test_an_epoch_whose_steps_were_all_skipped_changes_nothing(make, implementation):
+    model, w = _weight()
+    optimizer = make(model, lr=0.5, **implementation)
+
+    def objective():
+        return 7 / 3 * w.item()
+
+    with pytest.warns(UserWarning, match="No step"):
+        seen, report = _steps_of_w(optimizer, w, skip=(0, 1, 2), objective=objective)
+    assert seen == [8.0, 8.0, 8.0]
+    assert report.outcome is Outcome.NO_STEP
+    assert report.next_lr == optimizer.param_groups[0]["lr"] == 0.5
+    assert _steps_of_w(optimizer, w, skip=(), objective=objective)[0] == [7.5, 6.5, 4.5]
+
+
+_BASES = {
+    "Adam": lambda model: torch.optim.Adam(model.parameters(), lr=1e-2),
+    "Adam-fused": lambda model: torch.optim.Adam(model.parameters(), lr=1e-2, fused=True),
+    "SGD-fused": lambda model: torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9, fused=True),
+    "SOAP": lambda model: SOAP(model.parameters()),
+}
+each_base = pytest.mark.parametrize("make_base", _BASES.values(), ids=_BASES)
+
+
+def _watched_steps(make_base, *, count, overflows=(), enabled=True):
+    model = network()
+    optimizer, scaler, windows = _controlled(make_base, model), _scaler(enabled), []
+    optimizer.on_report = lambda report: windows.append(report.steps)
+    data = batches()[:5] * 8
+    for number in range(count):
+        x, y = data[number]
+        optimizer.zero_grad()
+        scaler.scale(MSE(model(x), y)).backward()
+        if number in overflows:
+            model[0].weight.grad[0, 0] = torch.inf
+        scaler.step(optimizer)
+        scaler.update()
+    return model, optimizer, windows
+
+
+def _controlled(make_base, model):
+    return Controlled(make_base(model), Objective(model, MSE, batches()), total_steps=40, rule=SHORT)
+
+
+@each_base
+def test_scaled_steps_under_control_equal_plain_ones(make_base):
+    scaled, optimizer, _ = _watched_steps(make_base, count=16)
+    plain, expected, _ = _watched_steps(make_base, count=16, enabled=False)
+    assert optimizer.report == expected.report
+    assert_same_models(scaled, plain)
+
+
+@each_base
+def test_a_skipped_step_counts_neither_for_the_window_nor_for_the_schedule(make_base):
+    """Windows of four steps: with four overflows, 16 calls are three windows, and they are as long as others."""
+    _, optimizer, windows = _watched_steps(make_base, count=16, overflows=(1, 3, 4, 10))
+    assert windows == [4, 4, 4]
+    assert optimizer.steps == 12
+
+
+@each_base
+def test_a_state_dict_taken_after_a_skipped_step_does_not_count_it(make_base):
+    _, optimizer, _ = _watched_steps(make_base, count=7, overflows=(1, 5, 6))
+    state = optimizer.state_dict()
+    assert state["param_groups"][0]["control"]["steps"] == 4
+    assert state.get("window", {"steps": 0})["steps"] == 0
+
+
+def test_the_scaler_leaves_nothing_behind_on_the_base():
+    model, optimizer, _ = _watched_steps(_BASES["Adam-fused"], count=3)
+    assert not {"grad_scale", "found_inf"} & (vars(optimizer).keys() | vars(optimizer.base).keys())
+    before = [p.detach().clone() for p in model.parameters()]
+    train(optimizer, model, range(1))
+    with pytest.raises(AssertionError):
+        assert_same(model.parameters(), before)

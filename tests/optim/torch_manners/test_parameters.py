@@ -1,0 +1,247 @@
+"""Parameter groups, and kinds of parameters: complex, sparse, of several dtypes, named, frozen."""
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD
+
+from cmalight import CMA, CMALight, Outcome
+
+from .cases import (
+    MSE,
+    assert_same,
+    assert_same_models,
+    batches,
+    each,
+    each_of_the_paper,
+    each_with_a_window,
+    network,
+    objective_of,
+    run_epoch,
+    set_gradients,
+    train,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled:UserWarning")
+
+
+def _quadratic(optimizer, params, steps=3):
+    """An epoch on f(w) = mean of |w|² over everything."""
+
+    def loss():
+        return torch.stack([p.abs().double().square().mean() for p in params]).mean()
+
+    with optimizer.epoch(lambda: loss().item()) as epoch:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            value = loss()
+            value.backward()
+            epoch.observe(value, 1)
+            optimizer.step()
+    return epoch.report
+
+
+@each_of_the_paper
+def test_each_group_steps_with_its_own_lr_and_weight_decay_as_in_sgd(make):
+    weights = []
+    for kind in (make, lambda _, groups, **options: SGD(groups, **options)):
+        model = network()
+        first = {"params": model[0].parameters(), "lr": 0.1}
+        optimizer = kind(model, [first, {"params": model[3].parameters(), "weight_decay": 0.5}], lr=0.01)
+        for seed in range(2):
+            set_gradients(model.parameters(), seed)
+            optimizer.step()
+        weights.append(list(model.parameters()))
+    assert_same(*weights)
+
+
+@each_of_the_paper
+def test_weight_decay_of_one_group_enters_the_loss_of_that_group_only(make):
+    """loss = 0, weight decay 2 on the weight 3, none on the weight 5: f̃ = (2/2) · 3² = 9; frozen ones do not count."""
+    model = nn.ParameterList([torch.tensor([3.0]), torch.tensor([5.0]), torch.tensor([100.0])])
+    decayed, free, frozen = model
+    frozen.requires_grad_(False)
+    optimizer = make(model, [{"params": [free]}, {"params": [decayed, frozen], "weight_decay": 2.0}], lr=0.25)
+    with optimizer.epoch(lambda: 0.0) as epoch:
+        loss = 0 * (decayed + free).sum()
+        loss.backward()
+        epoch.observe(loss, 1)
+        optimizer.step()
+        assert decayed.item() == 3.0 - 0.25 * 2 * 3.0
+    assert epoch.report.f_tilde == 9.0
+    assert frozen.item() == 100.0
+
+
+@each_of_the_paper
+def test_zeta_is_the_largest_lr_and_all_groups_shrink_in_their_ratio(make):
+    model = network()
+    groups = [{"params": model[0].parameters(), "lr": 1.5}, {"params": model[3].parameters(), "lr": 3.0}]
+    optimizer = make(model, groups)
+    assert "lr=3.0," in run_epoch(optimizer, model, batches())
+    largest = optimizer.param_groups[1]["lr"]
+    assert largest < 3.0
+    assert optimizer.param_groups[0]["lr"] == largest / 2
+
+
+@each
+def test_a_group_added_after_the_start_is_trained_with_the_others(make):
+    model = network()
+    optimizer = make(model, model[0].parameters(), lr=0.1)
+    train(optimizer, model, range(1))
+    control = optimizer.state_dict()["param_groups"][0].get("control")
+    optimizer.add_param_group({"params": model[3].parameters(), "lr": 0.1})
+    assert optimizer.state_dict()["param_groups"][0].get("control") == control
+    seen = []
+    run_epoch(optimizer, model, batches(1), after_step=lambda: seen.append(model[3].bias.item()))
+    assert len(set(seen)) >= 5
+
+
+@each
+def test_a_group_is_added_only_once_and_not_while_an_epoch_is_open(make):
+    model = network()
+    optimizer = make(model)
+    with pytest.raises(ValueError, match="appear in more than one parameter group"):
+        optimizer.add_param_group({"params": model[3].parameters()})
+    if hasattr(optimizer, "epoch"):
+        extra = {"params": [nn.Parameter(torch.ones(2))]}
+        with pytest.raises(RuntimeError, match="inside an epoch"), optimizer.epoch(objective_of(model)):
+            optimizer.add_param_group(extra)
+
+
+@each
+def test_named_parameters_train_like_unnamed_ones_and_keep_their_names(make):
+    named, plain = network(), network()
+    optimizer = make(named, named.named_parameters())
+    assert train(optimizer, named, range(2)) == train(make(plain), plain, range(2))
+    names = optimizer.state_dict()["param_groups"][0]["param_names"]
+    assert names == ["0.weight", "0.bias", "3.weight", "3.bias"]
+
+
+@each
+def test_a_first_group_without_parameters_is_allowed_as_in_torch(make):
+    """Sharded training makes such groups."""
+    model, plain = network(), network()
+    optimizer = make(model, [{"params": []}, {"params": model.parameters()}])
+    assert train(optimizer, model, range(1)) == train(make(plain), plain, range(1))
+
+
+@each
+def test_parameters_can_be_frozen_and_thawed_in_mid_run(make):
+    model = network()
+    optimizer = make(model)
+    model[0].requires_grad_(False)
+    before = [p.detach().clone() for p in model[0].parameters()]
+    train(optimizer, model, range(1))
+    assert_same(model[0].parameters(), before)
+    model[0].requires_grad_(True)
+    seen = []
+    run_epoch(optimizer, model, batches(1), after_step=lambda: seen.append(model[0].bias[0].item()))
+    assert len(set(seen)) >= 5
+
+
+@each_with_a_window
+def test_a_frozen_integer_parameter_may_come_first(make):
+    """As in the training of adapters on quantised weights."""
+    model, plain = network(), network()
+    quantised = nn.Parameter(torch.tensor([3]), requires_grad=False)
+    optimizer = make(model, [{"params": [quantised]}, {"params": model.parameters()}])
+    assert train(optimizer, model, range(2)) == train(make(plain), plain, range(2))
+    assert_same_models(model, plain)
+
+
+@each_of_the_paper
+@pytest.mark.parametrize("lr", [0.5, 40.0], ids=["accepted", "undone"])
+def test_an_epoch_on_a_complex_parameter_ends_like_one_on_two_real_ones(make, lr):
+    start = torch.tensor([1 + 2j, 3 - 1j], dtype=torch.complex128)
+    ends = []
+    for value in (start.clone(), torch.view_as_real(start).clone()):
+        model = nn.ParameterList([value])
+        p = model[0]
+        optimizer = make(model, lr=lr, weight_decay=0.1)
+
+        def loss(p=p):
+            return (torch.view_as_real(p) if p.is_complex() else p).square().mean()
+
+        with optimizer.epoch(lambda loss=loss: loss().item()) as epoch:
+            for _ in range(2):
+                optimizer.zero_grad()
+                value = loss()
+                value.backward()
+                epoch.observe(value, 1)
+                optimizer.step()
+        ends.append((epoch.report, torch.view_as_real(p.detach()) if p.is_complex() else p.detach()))
+    assert ends[0][0].outcome is ends[1][0].outcome
+    assert ends[0][0].direction_norm == pytest.approx(ends[1][0].direction_norm, rel=1e-12)
+    torch.testing.assert_close(ends[0][1], ends[1][1])
+
+
+@each_of_the_paper
+def test_sparse_gradients_of_an_embedding_train_as_dense_ones(make):
+    ends = []
+    data = [
+        (torch.tensor([0, 1, 1]), torch.ones(3, 1, dtype=torch.float64)),
+        (torch.tensor([3, 4]), torch.zeros(2, 1, dtype=torch.float64)),
+    ]
+    for sparse in (True, False):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(5, 2, sparse=sparse), nn.Linear(2, 1)).double()
+        optimizer = make(model, lr=0.1)
+        with optimizer.epoch(lambda model=model: sum(len(y) * MSE(model(x), y).item() for x, y in data) / 5) as epoch:
+            for x, y in data:
+                optimizer.zero_grad()
+                loss = MSE(model(x), y)
+                loss.backward()
+                epoch.observe(loss, len(y))
+                optimizer.step()
+        ends.append((epoch.report.outcome, list(model.parameters())))
+    assert ends[0][0] is ends[1][0]
+    torch.testing.assert_close(ends[0][1], ends[1][1])
+
+
+@each_of_the_paper
+def test_a_bfloat16_epoch_that_is_undone_is_undone_bit_for_bit(make):
+    model = nn.ParameterList([torch.linspace(1, 2, 5).to(d) for d in (torch.bfloat16, torch.float32)])
+    start = [p.detach().clone() for p in model]
+    report = _quadratic(make(model, lr=50.0), list(model))
+    undone = report.alpha == 0.0
+    assert undone is (report.outcome is not Outcome.UNCONTROLLED)
+    assert all(torch.equal(p, q) for p, q in zip(model, start, strict=True)) is undone
+
+
+@each_of_the_paper
+def test_the_direction_of_a_bfloat16_epoch_is_not_rounded_to_bfloat16(make):
+    """From 1 by 2⁻⁷ to 2⁻⁹ in both coordinates: 1 − 2⁻⁹ has nine binary digits, one too many for bfloat16."""
+    model = nn.ParameterList([torch.ones(2, dtype=torch.bfloat16)])
+    p = model[0]
+    optimizer = make(model, lr=1.0)
+    with optimizer.epoch(lambda: p.float().sum().item()) as epoch:
+        for slope in (1 - 2**-7, 2**-7 - 2**-9):
+            optimizer.zero_grad()
+            loss = slope * p.sum()
+            loss.backward()
+            epoch.observe(loss, 1)
+            optimizer.step()
+        assert p.tolist() == [2**-9, 2**-9]
+    assert epoch.report.direction_norm == pytest.approx((1 - 2**-9) * 2**0.5, rel=1e-6)
+
+
+def test_after_a_group_was_added_the_value_of_the_weights_is_evaluated_anew_only_if_they_changed():
+    evaluations = []
+    for changes in (False, True):
+        model = network()
+        optimizer = CMA(model.parameters(), lr=0.1)
+        run_epoch(optimizer, model, batches(0))
+        before = optimizer.evaluations
+        if changes:
+            nn.init.ones_(model[3].bias)
+        run_epoch(optimizer, model, batches(1))
+        evaluations.append(optimizer.evaluations - before)
+    assert evaluations[1] == evaluations[0] + 1
+
+
+def test_a_single_parameter_in_a_group_need_not_be_a_list():
+    w = nn.Parameter(torch.ones(1))
+    optimizer = CMALight([{"params": w}], lr=0.5)
+    w.grad = torch.ones(1)
+    optimizer.step()
+    assert w.item() == 0.5

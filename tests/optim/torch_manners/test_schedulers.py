@@ -1,0 +1,148 @@
+"""torch's learning rate schedulers beside every optimizer."""
+
+import copy
+
+import pytest
+import torch
+from torch.optim import SGD
+from torch.optim.lr_scheduler import (
+    ConstantLR,
+    CosineAnnealingLR,
+    CyclicLR,
+    ExponentialLR,
+    LinearLR,
+    OneCycleLR,
+    PolynomialLR,
+    ReduceLROnPlateau,
+    SequentialLR,
+    StepLR,
+)
+from torch.optim.swa_utils import SWALR, AveragedModel
+
+from cmalight import IG, Controlled, Outcome
+
+from .cases import (
+    SHORT,
+    assert_same_models,
+    batches,
+    each,
+    each_of_the_paper,
+    each_watched,
+    network,
+    objective_of,
+    run_epoch,
+    train,
+)
+
+_SCHEDULERS = {
+    "step": lambda opt: StepLR(opt, gamma=0.9, step_size=3),
+    "linear": lambda opt: LinearLR(opt, start_factor=0.4, end_factor=0.8, total_iters=4),
+    "polynomial": lambda opt: PolynomialLR(opt, power=0.9, total_iters=40),
+    "cosine": lambda opt: CosineAnnealingLR(opt, T_max=40),
+    "one-cycle": lambda opt: OneCycleLR(opt, max_lr=0.1, total_steps=40),
+    "cyclic": lambda opt: CyclicLR(opt, base_lr=0.01, max_lr=0.1, step_size_up=4),
+    "plateau": lambda opt: ReduceLROnPlateau(opt, patience=1),
+    "sequential": lambda opt: SequentialLR(
+        opt, [ConstantLR(opt, factor=0.4), StepLR(opt, step_size=5), ExponentialLR(opt, 0.9)], milestones=[4, 9]
+    ),
+}
+each_scheduler = pytest.mark.parametrize("schedule", _SCHEDULERS.values(), ids=_SCHEDULERS)
+
+
+def _advance(scheduler):
+    scheduler.step(1.0) if isinstance(scheduler, ReduceLROnPlateau) else scheduler.step()
+
+
+def _lrs(optimizer, model, schedule, *, epochs=2):
+    scheduler, seen = schedule(optimizer), []
+
+    def note():
+        _advance(scheduler)
+        seen.append(optimizer.param_groups[0]["lr"])
+
+    train(optimizer, model, range(epochs), after_step=note)
+    return seen
+
+
+@pytest.mark.filterwarnings("ignore:Controlled has no schedule")  # a plateau scheduler leaves no mark to know it by
+@each_scheduler
+def test_under_control_every_scheduler_gives_the_lr_and_the_weights_that_it_gives_the_base_alone(schedule):
+    """Where nothing is undone; `last_lr` is what the step used."""
+    model, alone = network(), network()
+    bases = [torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9) for net in (model, alone)]
+    optimizer = Controlled(bases[0], objective_of(model), rule=SHORT)
+    assert _lrs(optimizer, model, schedule) == _lrs(bases[1], alone, schedule)
+    assert optimizer.report.outcome is Outcome.KEPT
+    assert_same_models(model, alone)
+
+
+@each_watched
+def test_a_scheduled_run_is_saved_and_goes_on_with_its_scheduler(make):
+    model, twin = network(), network()
+    optimizer, other = make(model), make(twin)
+    scheduler, other_scheduler = (StepLR(one, step_size=4, gamma=0.5) for one in (optimizer, other))
+    train(optimizer, model, range(1), after_step=scheduler.step)
+    twin.load_state_dict(model.state_dict())
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    other_scheduler.load_state_dict(scheduler.state_dict())
+    expected = train(optimizer, model, range(1, 3), after_step=scheduler.step)
+    assert train(other, twin, range(1, 3), after_step=other_scheduler.step) == expected
+    assert other.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
+    assert_same_models(twin, model)
+
+
+@each_of_the_paper
+def test_an_epoch_uses_the_lr_that_a_scheduler_set_between_epochs(make):
+    model = network()
+    optimizer = make(model, lr=0.02)
+    scheduler = StepLR(optimizer, step_size=1, gamma=0.5)
+    run_epoch(optimizer, model, batches(0))
+    before = optimizer.param_groups[0]["lr"]
+    scheduler.step()
+    assert f"lr={0.5 * before!r}," in run_epoch(optimizer, model, batches(1))
+
+
+@each
+def test_a_plateau_scheduler_shrinks_the_lr_of_every_group(make):
+    model = network()
+    groups = [{"params": model[0].parameters(), "lr": 0.1}, {"params": model[3].parameters(), "lr": 0.4}]
+    optimizer = make(model, groups)
+    scheduler = ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
+    for _ in range(2):
+        scheduler.step(1.0)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.05, 0.2]
+
+
+@each
+def test_weight_averaging_works_around_epochs(make):
+    model = network()
+    optimizer = make(model, lr=0.05)
+    averaged, scheduler = AveragedModel(model), SWALR(optimizer, swa_lr=0.01, anneal_epochs=2)
+    seen = []
+    for order in range(3):
+        run_epoch(optimizer, model, batches(order))
+        averaged.update_parameters(model)
+        scheduler.step()
+        seen.append(model[0].weight.detach().clone())
+    torch.testing.assert_close(averaged.module[0].weight.detach(), torch.stack(seen).mean(0))
+
+
+def test_ig_may_be_scheduled_at_every_step():
+    model, alone = network(), network()
+    ig, sgd = IG(model.parameters(), lr=0.05), SGD(alone.parameters(), lr=0.05)
+    schedulers = [StepLR(one, step_size=1, gamma=0.9) for one in (ig, sgd)]
+    data = batches()[:5]
+    model_objective = objective_of(model)
+    with ig.epoch(None) as epoch:
+        for x, y in data:
+            for net, one in ((model, ig), (alone, sgd)):
+                one.zero_grad()
+                loss = torch.nn.functional.mse_loss(net(x), y)
+                loss.backward()
+                if one is ig:
+                    epoch.observe(loss, len(y))
+                one.step()
+            for scheduler in schedulers:
+                scheduler.step()
+    assert model_objective() > 0
+    assert_same_models(model, alone)

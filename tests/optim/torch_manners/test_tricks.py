@@ -1,0 +1,121 @@
+"""The usual tricks of a training loop around an epoch: mixed precision, clipping, accumulation, averages."""
+
+import pytest
+import torch
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import SGD
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from cmalight import CMALight, Objective
+
+from .cases import MSE, assert_same, assert_same_models, batches, network, run_epoch
+
+
+def _autocast_loss(model, x, y):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return MSE(model(x), y)
+
+
+def _autocast_objective(model):
+    return Objective(model, None, batches(), forward=lambda m, batch: (_autocast_loss(m, *batch), len(batch[1])))
+
+
+def _autocast_epoch(optimizer, model, objective):
+    with optimizer.epoch(objective) as epoch:
+        for x, y in batches():
+            optimizer.zero_grad()
+            loss = _autocast_loss(model, x, y)
+            loss.backward()
+            epoch.observe(loss, len(y))
+            optimizer.step()
+    return epoch.report
+
+
+def test_bfloat16_is_evaluated_as_it_is_trained():
+    """With steps that change nothing the epoch's losses are those of the evaluation, and not those of float32."""
+    model = network()
+    plain, objective = Objective(model, MSE, batches())(), _autocast_objective(model)
+    evaluated = objective()
+    report = _autocast_epoch(CMALight(model.parameters(), lr=1e-30), model, objective)
+    assert report.f_tilde == pytest.approx(evaluated, rel=1e-12)
+    assert abs(plain - evaluated) > 1e-6
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_epochs_in_bfloat16_are_accepted_and_undone(norm):
+    model = network(norm=norm)
+    optimizer, objective = CMALight(model.parameters(), lr=30.0), _autocast_objective(model)
+    first, kept = objective(), []
+    for _ in range(20):
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        report = _autocast_epoch(optimizer, model, objective)
+        kept.append(report.outcome.keeps)
+        if not report.outcome.keeps:
+            assert_same(model.state_dict().values(), before.values())
+    assert set(kept) == {True, False}
+    assert objective() < 0.9 * first
+    assert all(p.dtype is torch.float32 for p in model.parameters())
+
+
+def test_clipped_epochs_take_the_steps_of_clipped_sgd():
+    model, twin = network(), network()
+    data = batches()[:5]  # of equal size
+    optimizer, reference = CMALight(model.parameters(), lr=0.1), SGD(twin.parameters(), lr=0.1)
+    objective = Objective(model, MSE, data)
+    with optimizer.epoch(objective) as epoch:
+        for x, y in data:
+            for net, one in ((model, optimizer), (twin, reference)):
+                one.zero_grad()
+                loss = MSE(net(x), y)
+                loss.backward()
+                clip_grad_norm_(net.parameters(), 0.01)
+                if one is optimizer:
+                    epoch.observe(loss, len(y))
+                one.step()
+    assert epoch.report.outcome.keeps
+    assert_same_models(model, twin)
+
+
+def _accumulating(scaler):
+    """Batches of two parts, unscaled and clipped before the step."""
+    model, reports = network(), []
+    optimizer, objective = CMALight(model.parameters(), lr=0.8), Objective(model, MSE, batches())
+    for _ in range(6):
+        with optimizer.epoch(objective) as epoch:
+            for number, (x, y) in enumerate(batches()):
+                if number % 2 == 0:
+                    optimizer.zero_grad()
+                loss = MSE(model(x), y)
+                epoch.observe(loss, len(y))
+                scaler.scale(loss / 2).backward()
+                if number % 2:
+                    scaler.unscale_(optimizer)
+                    clip_grad_norm_(model.parameters(), 0.5)
+                    scaler.step(optimizer)
+                    scaler.update()
+        reports.append(repr(epoch.report))
+    return model, reports
+
+
+def test_scaling_accumulation_and_clipping_go_together():
+    """A scale that is a power of two changes nothing, to the last bit."""
+    scaled, reports = _accumulating(torch.amp.GradScaler("cpu", init_scale=2.0**12))
+    plain, expected = _accumulating(torch.amp.GradScaler("cpu", enabled=False))
+    assert reports == expected
+    assert_same_models(scaled, plain)
+
+
+def test_an_average_beside_it_sees_controlled_weights_only():
+    """Updated between the epochs, it never sees an epoch that was undone, and no evaluation changes it."""
+    model = network(norm=True)
+    optimizer = CMALight(model.parameters(), lr=1.0)
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    weight, expected, reports = model[0].weight, None, ""
+    for order in range(12):
+        reports += run_epoch(optimizer, model, batches(order))
+        average.update_parameters(model)
+        now = weight.detach().clone()
+        expected = now if expected is None else 0.9 * expected + 0.1 * now
+    assert "alpha=0.0," in reports
+    assert "ACCEPTED" in reports
+    torch.testing.assert_close(average.module[0].weight.detach(), expected)
