@@ -230,7 +230,7 @@ def train_table(
     else:
         frame, name = _frame(source)
     if target is None:
-        raise ValueError(f"name the column to predict (--target), one of {', '.join(map(str, frame.columns))}")
+        raise ValueError(f"name the target, the column to predict: one of {', '.join(map(str, frame.columns))}")
     require_column(frame, target, name)
     logger.info("table: %s, %d rows, %d columns", name, *frame.shape)
     frame = _with_target(frame, target, name)
