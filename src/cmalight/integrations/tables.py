@@ -136,7 +136,7 @@ class TableModel:
 
 
 def load_model(path: str | os.PathLike[str]) -> TableModel:
-    """Read a model that `TableModel.save` or `cmalight train --save` wrote.
+    """Read a model that `TableModel.save` wrote.
 
     Args:
         path: The file.
@@ -347,7 +347,7 @@ def _dataset(name: str, target: str | None) -> tuple[pd.DataFrame, str, Task]:
     from cmalight.datasets import load_dataset
 
     if target is not None:
-        raise ValueError(f"--target is for files; the data set {name} has its own")
+        raise ValueError(f"target is for files; the data set {name} has its own")
     data = load_dataset(name, scale=False)
     if data.x_train.ndim != 2:
         raise ValueError(f"the data set {name} holds images, not a table; train on it with `cmalight.fit`")
