@@ -42,7 +42,9 @@ nitpick_ignore_regex = [
 
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
-html_math_renderer = "mathml"  # shown by the browser itself, so that no page loads a script from elsewhere
+html_math_renderer = (
+    "mathml"  # shown by the browser itself, so that no page loads a script from elsewhere
+)
 suppress_warnings = ["misc.highlighting_failure"]  # a console block may show a file in between
 
 # The tutorials are scripts, which are run when the site is built; one that fails ends the build.

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import itertools
 import math
 import pickle
 import sys
@@ -157,6 +158,24 @@ def test_nan_in_running_statistics_is_undone_though_the_weights_are_finite():
     take_steps(optimizer, model, data(), 4, before_step=break_buffer)
     assert optimizer.report.outcome is Outcome.DIVERGED
     assert torch.isfinite(model[1].running_mean).all()
+
+
+def test_nan_in_the_very_first_batch_leaves_the_running_statistics_finite():
+    model = network(norm=True)
+    optimizer = controlled(model, data(), total_steps=8)
+    x, y = next(iter(data()))
+    MSE(model(x * math.nan), y).backward()
+    optimizer.step()
+    assert optimizer.judge().outcome is Outcome.DIVERGED
+    take_steps(optimizer, model, data(), 4)
+    assert torch.isfinite(model[1].running_mean).all()
+
+
+def test_a_lazy_model_can_be_watched_before_its_first_pass():
+    model = nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d(), nn.Linear(8, 1))
+    optimizer = controlled(model, data(), base=torch.optim.SGD(model.parameters(), lr=0.1), total_steps=8)
+    take_steps(optimizer, model, data(), 8)
+    assert optimizer.report.outcome is Outcome.KEPT
 
 
 def test_a_mask_of_infinities_in_a_buffer_is_not_taken_for_a_divergence():
@@ -520,10 +539,10 @@ def test_a_run_that_resumes_past_the_end_says_so_too():
 
 def test_an_objective_that_is_not_minimised_is_named_among_the_likely_causes():
     model = network()
-    base = adam(model, lr=0.1)
-    optimizer = controlled(model, data(), base=base, loss_fn=lambda out, y: -MSE(out, y), total_steps=100)
+    rising = itertools.count()
+    optimizer = Controlled(adam(model), lambda: next(rising), total_steps=100, rule=SHORT)
     with pytest.warns(UserWarning, match="adversarial"):
-        take_steps(optimizer, model, data(), 100)
+        take_steps(optimizer, model, data(), 5 * 4)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from cmalight.evaluation.norms import distance, finite_flags
@@ -53,6 +54,21 @@ class ModuleState:
                 module._buffers[name] = buffer
         for module, state in self._extra:
             module.set_extra_state(copy.deepcopy(state))
+
+    @torch.no_grad()
+    def mend(self, earlier: ModuleState) -> None:
+        """Take from an earlier copy the buffers that were finite in it and are not in this one."""
+        before = dict(earlier._buffers)
+        found = [
+            (value, before.get(module, {}).get(name, (None, None))[1])
+            for module, buffers in self._buffers
+            for name, (_, value) in buffers.items()
+        ]
+        pairs = [(now, old) for now, old in found if now is not None and old is not None and now.shape == old.shape]
+        flags = finite_flags([buffer for pair in pairs for buffer in pair])
+        for (now, old), is_finite, was_finite in zip(pairs, flags[::2], flags[1::2], strict=True):
+            if was_finite and not is_finite:
+                now.copy_(old)
 
     def pairs(self) -> list[tuple[Tensor, Tensor]]:
         """Each buffer as it is now, and as it was."""
@@ -266,4 +282,4 @@ def _place_for(own: Tensor | None, value: Tensor | None) -> Tensor | None:
 
 
 def _clone(buffer: Tensor | None) -> Tensor | None:
-    return None if buffer is None else buffer.detach().clone()
+    return None if buffer is None or is_lazy(buffer) else buffer.detach().clone()

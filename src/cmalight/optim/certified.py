@@ -150,7 +150,7 @@ class Certified(Controlled):
         )
 
     def _evaluate(self) -> float:
-        """f on all data, +inf where it is not finite."""
+        """F on all data, +inf where it is not finite."""
         value = float(self.objective())
         return value if math.isfinite(value) else math.inf
 

@@ -14,6 +14,7 @@ from torch._compile import _disable_dynamo
 from torch.optim.optimizer import Optimizer
 
 from cmalight.errors import check_whole
+from cmalight.evaluation.state import ModuleState
 from cmalight.optim.host import (
     WindowOptimizer,
     attributes_to_copy,
@@ -132,6 +133,8 @@ class Controlled(WindowOptimizer):
         self._share: float | None = None  # of several ranks, agreed where a window begins
         self._said: set[str] = set()
         self.watch(*modules_of(objective))
+        # The first window opens after a forward pass, which may already have spoilt running statistics.
+        self._modules_at_start: ModuleState | None = ModuleState(*self.run_state.modules)
 
     # The groups and the state are the base's, so that there is one home for each.
 
@@ -318,7 +321,11 @@ class Controlled(WindowOptimizer):
         """The window for the next step, its first loss evaluated."""
         if self._memory is None:
             _ = self._memory_now
-        return self.window_for_step()
+        window = self.window_for_step()
+        if self._modules_at_start is not None:
+            window.snapshot.modules.mend(self._modules_at_start)
+            self._modules_at_start = None
+        return window
 
     def _leave_out_skipped_steps(self) -> None:
         """A step that a fused optimizer skipped is no step: not of the window, and not of the schedule."""
