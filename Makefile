@@ -6,15 +6,10 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
-.PHONY: demo reproduce test test-fast fuzz lint types bench docs docs-serve dist release clean
+.PHONY: demo test test-fast fuzz lint types bench docs docs-serve dist release clean
 
 demo: $(VENV)/ready
 	$(BIN)/cmalight demo
-
-# The study of docs/results/paper.md: hours, and it goes on where it stopped. QUICK=1: ten minutes, on embedded data.
-REPRODUCED ?= reproduced
-reproduce: $(VENV)/ready
-	$(BIN)/python benchmarks/reproduce.py $(if $(QUICK),--quick) --out $(REPRODUCED)
 
 test: lint types
 	$(PYTEST) --cov --cov-report=term-missing:skip-covered

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from cmalight.evaluation.objective import Objective
     from cmalight.integrations.sklearn import CMALightClassifier as CMALightClassifier
     from cmalight.integrations.sklearn import CMALightRegressor as CMALightRegressor
-    from cmalight.optim import CMA, IG, SOAP, Auto, CMALight, Controlled, Epoch, EpochReport, WindowReport
+    from cmalight.optim import CMA, COFF, IG, SOAP, Auto, CMALight, Controlled, Epoch, EpochReport, WindowReport
     from cmalight.rules.outcome import Outcome
     from cmalight.training import FitResult, History, Status, fit
 
@@ -18,6 +18,7 @@ __version__ = "0.3.0"
 
 __all__ = [
     "CMA",
+    "COFF",
     "IG",
     "SOAP",
     "Auto",
@@ -39,7 +40,7 @@ __all__ = [
 # Imported when first asked for, so that `cmalight --help` does not wait for torch. What needs more than torch is not
 # in __all__, so that `from cmalight import *` works without it.
 _HOMES = {
-    "optim": ("CMA", "IG", "SOAP", "Auto", "CMALight", "Controlled", "Epoch", "EpochReport", "WindowReport"),
+    "optim": ("CMA", "COFF", "IG", "SOAP", "Auto", "CMALight", "Controlled", "Epoch", "EpochReport", "WindowReport"),
     "training": ("FitResult", "History", "Status", "fit"),
     "evaluation.objective": ("Objective",),
     "evaluation.batches": ("TensorBatches",),

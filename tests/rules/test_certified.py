@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmalight.rules.certified import CertifiedRule, Memory
+from cmalight.rules.certified import CertifiedMemory, CertifiedRule
 from cmalight.rules.epochs import InnerCycle
 from cmalight.rules.outcome import Outcome
 
 # γη/K = 0.01 · 0.5 / 10 = 0.0005.
 RULE = CertifiedRule(eta=0.5, theta=0.5, tau=1e-2, gamma=1e-2, delta=0.5)
 START = RULE.init(1.0, epoch=10, batches=10.0)
-DUE = Memory(f=1.0, eta=0.5, scale=0.5, epoch=10, batches=10.0, window=10, due=True)
+DUE = CertifiedMemory(f=1.0, eta=0.5, scale=0.5, epoch=10, batches=10.0, window=10, due=True)
 END = InnerCycle(zeta=0.5, f_tilde=0.0, direction_norm=1.0, batches=10.0)
 
 
@@ -39,7 +39,7 @@ def decided(memory, values, *, steps=10, end=END):
 
 
 def test_it_starts_with_an_epoch_of_the_base():
-    assert START == Memory(f=1.0, eta=0.5, scale=1.0, epoch=10, batches=10.0, window=10, due=False)
+    assert START == CertifiedMemory(f=1.0, eta=0.5, scale=1.0, epoch=10, batches=10.0, window=10, due=False)
     assert not START.plain
 
 
@@ -56,14 +56,14 @@ def test_a_start_that_is_not_finite_is_refused(f_0):
 def test_a_base_epoch_that_lowers_f_enough_is_kept_by_one_evaluation():
     decision, after, asked = decided(START, {0.5: 0.9995})
     assert (decision.outcome, decision.alpha, asked) == (Outcome.KEPT, 0.5, [0.5])
-    assert after == Memory(f=0.9995, eta=0.5, scale=1.0, epoch=10, batches=10.0, window=10)
+    assert after == CertifiedMemory(f=0.9995, eta=0.5, scale=1.0, epoch=10, batches=10.0, window=10)
 
 
 @pytest.mark.parametrize(("f_end", "outcome"), [(0.9996, Outcome.UNDONE), (math.inf, Outcome.DIVERGED)])
 def test_a_base_epoch_that_does_not_is_undone_and_a_plain_one_is_next(f_end, outcome):
     decision, after, _ = decided(START, {0.5: f_end})
     assert (decision.outcome, decision.alpha) == (outcome, 0.0)
-    assert after == Memory(f=1.0, eta=0.5, scale=0.5, epoch=10, batches=10.0, window=10, due=True)
+    assert after == CertifiedMemory(f=1.0, eta=0.5, scale=0.5, epoch=10, batches=10.0, window=10, due=True)
     assert after.plain
 
 
@@ -79,13 +79,13 @@ def test_what_is_not_finite_is_undone_without_an_evaluation(memory, spoilt):
 def test_a_plain_epoch_that_lowers_f_enough_keeps_its_step_size():
     decision, after, _ = decided(DUE, {0.5: 0.9})
     assert decision.outcome is Outcome.ACCEPTED
-    assert after == Memory(f=0.9, eta=0.5, scale=0.5, epoch=10, batches=10.0, window=10)
+    assert after == CertifiedMemory(f=0.9, eta=0.5, scale=0.5, epoch=10, batches=10.0, window=10)
 
 
 def test_a_plain_epoch_that_raises_f_is_undone_and_shrinks_eta():
     decision, after, asked = decided(DUE, {0.5: 1.1})
     assert (decision.outcome, decision.alpha, asked) == (Outcome.SEARCH_FAILED_REJECTED, 0.0, [0.5])
-    assert after == Memory(f=1.0, eta=0.25, scale=0.5, epoch=10, batches=10.0, window=10)
+    assert after == CertifiedMemory(f=1.0, eta=0.25, scale=0.5, epoch=10, batches=10.0, window=10)
 
 
 def test_a_plain_epoch_may_be_extended():
@@ -104,10 +104,10 @@ def test_a_small_direction_shrinks_eta():
 def test_a_window_that_is_closed_early_ends_with_its_epoch_and_never_shrinks_eta():
     decision, after, _ = decided(DUE, {0.5: 1.1}, steps=4)
     assert decision.outcome is Outcome.UNDONE
-    assert after == Memory(f=1.0, eta=0.5, scale=0.5, epoch=10, batches=10.0, window=6, due=True)
+    assert after == CertifiedMemory(f=1.0, eta=0.5, scale=0.5, epoch=10, batches=10.0, window=6, due=True)
     assert not after.plain  # part of an epoch says nothing of the gradient
     decision, after, _ = decided(after, {0.5: 1.1}, steps=6)
-    assert after == Memory(f=1.0, eta=0.5, scale=0.25, epoch=10, batches=10.0, window=10, due=True)
+    assert after == CertifiedMemory(f=1.0, eta=0.5, scale=0.25, epoch=10, batches=10.0, window=10, due=True)
     assert after.plain
 
 

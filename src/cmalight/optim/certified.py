@@ -17,11 +17,11 @@ from cmalight.evaluation.batches import TensorBatches
 from cmalight.optim.controlled import Controlled
 from cmalight.optim.host import is_zero
 from cmalight.optim.reports import WindowReport
-from cmalight.rules.certified import CertifiedRule, Memory
+from cmalight.rules.certified import CertifiedMemory, CertifiedRule
 from cmalight.rules.epochs import InnerCycle
 
 
-class Certified(Controlled):
+class Certified(Controlled, certified=True):
     """Keeps an epoch of the base only if it lowers f; otherwise undoes it and runs one plain gradient epoch.
 
     `Controlled(base, objective, certified=True)` makes one. A window is an epoch. f is what `objective()` gives on all
@@ -47,7 +47,7 @@ class Certified(Controlled):
     """
 
     rule: CertifiedRule  # type: ignore[assignment]
-    _memory: Memory | None  # type: ignore[assignment]
+    _memory: CertifiedMemory | None  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Certified(Controlled):
         return False  # GradScaler unscales the gradients itself, for plain steps too
 
     @property
-    def _memory_now(self) -> Memory:  # type: ignore[override]
+    def _memory_now(self) -> CertifiedMemory:  # type: ignore[override]
         if self._memory is None:
             batches = self.steps_per_epoch - 1 + self._last_batch
             position = self.steps % self.steps_per_epoch
@@ -163,13 +163,13 @@ class Certified(Controlled):
         """Take what `control_state` gave; from the state of another control only the steps and the base are taken."""
         super().load_control_state(None if saved is None else {**saved, "memory": None})
         memory = None if saved is None else saved.get("certified")
-        self._memory = None if memory is None else Memory(**memory)
+        self._memory = None if memory is None else CertifiedMemory(**memory)
 
 
 class _Line:
     """f(w^k + alpha d), where w^k is the start of the window and w^k + eta d its end."""
 
-    def __init__(self, optimizer: Certified, before: Memory) -> None:
+    def __init__(self, optimizer: Certified, before: CertifiedMemory) -> None:
         self._optimizer = optimizer
         self._eta = before.eta
         self._f_start = before.f

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -85,13 +85,17 @@ class Controlled(WindowOptimizer):
 
     base: Optimizer
 
+    _certified: ClassVar[type[Controlled]]
+
+    def __init_subclass__(cls, *, certified: bool = False, **options: Any) -> None:
+        """One subclass does what `certified=True` asks for; it builds on this class, so it announces itself."""
+        super().__init_subclass__(**options)
+        if certified:
+            Controlled._certified = cls
+
     def __new__(cls, *_: Any, certified: bool = False, **__: Any) -> Any:
         """`certified=True` leads to the class that does it."""
-        if certified and cls is Controlled:
-            from cmalight.optim.certified import Certified  # which builds on this class
-
-            return super().__new__(Certified)
-        return super().__new__(cls)
+        return super().__new__(cls._certified if certified and cls is Controlled else cls)
 
     def __init__(
         self,
@@ -262,7 +266,14 @@ class Controlled(WindowOptimizer):
         return self.close_window(report)
 
     def end_is_finite(self, window: Window) -> bool:
-        """Whether the end of the window is finite on all ranks, which must have taken equally many steps."""
+        """Whether the end of the window is finite on all ranks, which must have taken equally many steps.
+
+        Args:
+            window: The window that ends.
+
+        Returns:
+            True where everything that was finite still is.
+        """
         is_finite = self.run_state.is_finite(window.snapshot)
         if (ranks := self.ranks(self.objective)).alone:
             return is_finite
@@ -271,7 +282,14 @@ class Controlled(WindowOptimizer):
         return all(row[1] for row in rows)
 
     def close_window(self, report: WindowReport) -> WindowReport:
-        """Open the next window where the weights are now, and pass the report on."""
+        """Open the next window where the weights are now, and pass the report on.
+
+        Args:
+            report: What the window came to.
+
+        Returns:
+            The report.
+        """
         self.report = report
         self.open_window()
         self._share = None

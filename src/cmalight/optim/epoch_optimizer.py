@@ -232,7 +232,11 @@ class EpochOptimizer(WindowOptimizer):
         super().add_param_group(param_group)
 
     def penalty(self) -> Tensor | None:
-        """(weight_decay/2) ‖w‖², which belongs to every loss; None where there is no weight decay."""
+        """(weight_decay/2) ‖w‖², which belongs to every loss.
+
+        Returns:
+            The term, on the weights' device; None where there is no weight decay.
+        """
         terms = [
             0.5 * group["weight_decay"] * sum_of_squares(params)
             for group in self.param_groups

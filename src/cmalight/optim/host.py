@@ -31,11 +31,19 @@ class WindowOptimizer(Optimizer):
 
     @abstractmethod
     def control_state(self) -> dict[str, Any]:
-        """What the control remembers, as plain numbers and lists of numbers."""
+        """What the control remembers.
+
+        Returns:
+            Plain numbers and lists of numbers.
+        """
 
     @abstractmethod
     def load_control_state(self, saved: dict[str, Any] | None) -> None:
-        """Take what `control_state` gave; None where a state_dict has none, as that of another optimizer."""
+        """Take what `control_state` gave.
+
+        Args:
+            saved: None where a state_dict has none, as that of another optimizer.
+        """
 
     @property
     def stepper(self) -> Optimizer:
@@ -43,18 +51,30 @@ class WindowOptimizer(Optimizer):
         return self
 
     def watch(self, *modules: nn.Module) -> None:
-        """Say which modules' buffers are rolled back with the weights."""
+        """Say which modules' buffers are rolled back with the weights.
+
+        Args:
+            *modules: The model and, where it is a module, the loss.
+        """
         self.run_state = RunState(self.stepper, modules)
 
     def open_window(self) -> Window:
-        """Begin a window here, in the memory of the last one where it fits."""
+        """Begin a window here, in the memory of the last one where it fits.
+
+        Returns:
+            The window.
+        """
         last, self.window = self.window, None  # whose memory is overwritten: never roll back to a part of it
         snapshot = self.run_state.snapshot() if last is None else self.run_state.refresh(last.snapshot)
         self.window = self.window_type(snapshot, versions=self._versions())
         return self.window
 
     def window_for_step(self) -> Window:
-        """The open window; one that has no step yet begins anew where somebody has changed the weights since."""
+        """The open window; one that has no step yet begins anew where somebody has changed the weights since.
+
+        Returns:
+            The window.
+        """
         window = self.window
         if window is None:
             return self.open_window()
@@ -115,10 +135,21 @@ class WindowOptimizer(Optimizer):
 
     @abstractmethod
     def load_stepper(self, state_dict: dict[str, Any]) -> None:
-        """Load the state of the steps themselves."""
+        """Load the state of the steps themselves.
+
+        Args:
+            state_dict: As of a plain optimizer.
+        """
 
     def ranks(self, objective: Any) -> Ranks:
-        """The processes that train together."""
+        """The processes that train together.
+
+        Args:
+            objective: May name the process group.
+
+        Returns:
+            This process and its group.
+        """
         return ranks_of(getattr(objective, "model", None), getattr(objective, "process_group", None))
 
 

@@ -18,7 +18,7 @@ _LEAST_SCALE = 1e-30  # keeps the scale a normal number in single precision
 
 
 @dataclass(frozen=True)
-class Memory:
+class CertifiedMemory:
     """What the rule remembers from one window to the next.
 
     Attributes:
@@ -67,7 +67,7 @@ class CertifiedRule:
     max_extrapolations: int = 100
     shrink: float = 0.5
 
-    def init(self, f_0: float, *, epoch: int, batches: float, position: int = 0) -> Memory:
+    def init(self, f_0: float, *, epoch: int, batches: float, position: int = 0) -> CertifiedMemory:
         """Start at f(w⁰).
 
         Args:
@@ -81,13 +81,15 @@ class CertifiedRule:
         """
         if not math.isfinite(f_0):
             raise ValueError(f"The objective is {f_0} at the start: check data, loss and initial weights")
-        return Memory(f_0, self.eta, 1.0, epoch, batches, window=epoch - position % epoch)
+        return CertifiedMemory(f_0, self.eta, 1.0, epoch, batches, window=epoch - position % epoch)
 
-    def bound(self, memory: Memory) -> float:
+    def bound(self, memory: CertifiedMemory) -> float:
         """The highest f at which an epoch of the base is kept: f(w^k) − γη/K."""
         return memory.f - self.gamma * memory.eta / memory.batches
 
-    def decide(self, memory: Memory, end: InnerCycle, ask: Values, steps: int) -> tuple[Decision, Memory]:
+    def decide(
+        self, memory: CertifiedMemory, end: InnerCycle, ask: Values, steps: int
+    ) -> tuple[Decision, CertifiedMemory]:
         """Keep, move or undo a window.
 
         Args:
@@ -107,14 +109,14 @@ class CertifiedRule:
             after = replace(memory, scale=scale, due=undone)
         return decision, replace(after, f=decision.phi, window=memory.window - steps or memory.epoch)
 
-    def _base(self, memory: Memory, end: InnerCycle, ask: Values) -> Decision:
+    def _base(self, memory: CertifiedMemory, end: InnerCycle, ask: Values) -> Decision:
         f_end = ask.f_at(end.zeta) if end.is_finite else math.inf
         if f_end <= self.bound(memory):
             return Decision(Outcome.KEPT, end.zeta, 1.0, f_end, f_end)
         outcome = Outcome.UNDONE if math.isfinite(f_end) else Outcome.DIVERGED
         return Decision(outcome, 0.0, 1.0, memory.f, memory.f)
 
-    def _plain(self, memory: Memory, end: InnerCycle, ask: Values) -> Decision:
+    def _plain(self, memory: CertifiedMemory, end: InnerCycle, ask: Values) -> Decision:
         """CMA's rule, with f(w^k) in the place of f(w⁰): nothing that lies higher is kept."""
         constants = Constants(self.theta, self.tau, self.gamma)
         rule = MonotoneRule(constants, self.delta, self.max_extrapolations)

@@ -39,8 +39,8 @@ class EpochFigures:
     phi: float | None = None
 
 
-class LossSum:
-    """The sum of the losses of batches, kept on their device."""
+class MeanLoss:
+    """The mean loss of an epoch, summed on the losses' device."""
 
     def __init__(self) -> None:
         self._total: Tensor | float = 0.0
@@ -149,7 +149,7 @@ class Epochs:
         return EpochFigures(report.f_tilde, report.lr, report.outcome.name.lower(), report.alpha, phi)
 
     def _eager(self, epoch: Any = None) -> float:
-        optimizer, losses = self._optimizer, LossSum()
+        optimizer, losses = self._optimizer, MeanLoss()
         for number, (inputs, targets) in enumerate(self._pairs):
             self._before_batch(number)
             count = self._count(inputs, targets)
@@ -199,7 +199,7 @@ class Epochs:
 
     def _compiled(self) -> float:
         optimizer: Any = self._optimizer
-        sizes, losses = self._sizes(), LossSum()
+        sizes, losses = self._sizes(), MeanLoss()
         for first, count in self._chunks(len(sizes)):
             if hasattr(optimizer, "advance"):
                 chunk = optimizer.advance(count, self.program.run)

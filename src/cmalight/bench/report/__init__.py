@@ -50,7 +50,7 @@ def write_report(
     others = len(found.runs) - len(results.runs)
     if not len(results.runs):
         why = f"its {others} results are of other code or of another spec" if others else "run a spec into it first"
-        hint = " (--recorded shows those of the last run)" if others and not recorded else ""
+        hint = "; `recorded` shows those of the last run" if others and not recorded else ""
         raise ValueError(f"{directory} has no results to report: {why}{hint}")
     name = source.resolve().name.split(".tar")[0]
     place = (
