@@ -117,18 +117,20 @@ INDEX = re.compile(
     r"(?:(?<=[^\x00-\x7f)\]])|(?<=(?<![A-Za-z0-9_])[A-Za-z0-9]))"
     r"([\^_])(\{[^{}]*\}|up|[^\W_])(?![A-Za-z0-9_])"
 )
-AS_WRITTEN = (nodes.FixedTextElement, nodes.literal, nodes.raw, addnodes.desc_signature)
+AS_WRITTEN = (
+    nodes.FixedTextElement,
+    nodes.literal,
+    nodes.math,
+    nodes.raw,
+    addnodes.desc_signature,
+)
 
 
-def set_indices(app, doctree):
-    """Formulas are plain text in the sources; the site raises and lowers their indices.
-
-    In blocks, too, on the page of proofs: there they are formulas, and elsewhere listings and code.
-    """
-    as_written = AS_WRITTEN[1:] if app.env.docname == "understand/theory" else AS_WRITTEN
+def set_indices(_, doctree):
+    """Short formulas are plain text in the sources; the site raises and lowers their indices."""
     for text in list(doctree.findall(nodes.Text)):
         place = text
-        while place is not None and not isinstance(place, as_written):
+        while place is not None and not isinstance(place, AS_WRITTEN):
             place = place.parent
         if place is not None or not INDEX.search(text):
             continue
