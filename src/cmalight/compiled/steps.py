@@ -20,6 +20,7 @@ _OWN_METHODS = {
     "cmalight.optim.cmalight.CMALight": Method.GRADIENT,
     "cmalight.optim.cma.CMA": Method.GRADIENT,
     "cmalight.optim.ig.IG": Method.GRADIENT,
+    "cmalight.optim.coff.COFF": Method.GRADIENT,
     "cmalight.optim.soap.SOAP": Method.SOAP,
 }
 _REFUSED = ("maximize", "capturable", "differentiable", "amsgrad")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cmalight.errors import check_share, needed, unknown_name
-from cmalight.optim import CMA, IG, SOAP, Auto, CMALight
+from cmalight.optim import CMA, COFF, IG, SOAP, Auto, CMALight
 from cmalight.training.schedules import Schedule, cosine, wsd
 
 # Arguments that `fit` gives, not the user.
@@ -125,6 +125,7 @@ _SOLVERS: dict[str, _Entry] = {
     "cmalight-certified": _Entry(CMALight, defaults={"line_search": "certified"}),
     "cma": _Entry(CMA),
     "ig": _Entry(IG),
+    "coff": _Entry(COFF),
     "adam": _Entry(torch.optim.Adam),
     "adamw": _Entry(torch.optim.AdamW),
     "nadam": _Entry(torch.optim.NAdam),
