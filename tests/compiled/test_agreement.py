@@ -75,10 +75,6 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor]]] = {
         Own.indices,
     ),
     "layered": (lambda: layered("3x5", FEATURES, outputs=OUTPUTS), Own.numbers),
-    "layered, constant input": (
-        lambda: layered("2x5", FEATURES, outputs=OUTPUTS, bias=False, constant_input=True),
-        Own.numbers,
-    ),
 }
 
 

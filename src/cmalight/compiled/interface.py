@@ -19,7 +19,6 @@ class Kind(IntEnum):
     DROPOUT = 3
     BATCH_NORM = 4
     LAYER_NORM = 5
-    CONSTANT_COLUMN = 6
 
 
 class Function(IntEnum):

@@ -12,7 +12,7 @@
 
 typedef int64_t i64;
 
-enum Kind { LINEAR, EMBEDDING, ACTIVATION, DROPOUT, BATCH_NORM, LAYER_NORM, CONSTANT_COLUMN };
+enum Kind { LINEAR, EMBEDDING, ACTIVATION, DROPOUT, BATCH_NORM, LAYER_NORM };
 enum Function { RELU, LEAKY_RELU, ELU, GELU, GELU_TANH, SILU, SIGMOID, TANH, SOFTPLUS, HARDTANH };
 enum Loss { MSE, L1, BCE, CROSS_ENTROPY };
 enum Method { GRADIENT, SGD, ADAM, SOAP };
@@ -565,12 +565,6 @@ template <typename T> struct Network {
         for (i64 k = 0; k < n; k++) out[k] = in[k] * (mask[k] * scale);
         return;
       }
-      case CONSTANT_COLUMN:
-        for (i64 r = 0; r < lines; r++) {
-          memcpy(out + r * l.outputs, in + r * l.inputs, l.inputs * sizeof(T));
-          out[r * l.outputs + l.inputs] = 1;
-        }
-        return;
       case BATCH_NORM: return batch_norm(l, in, out, statistics[i], lines, weight, bias);
       case LAYER_NORM: return layer_norm(l, in, out, statistics[i], lines, weight, bias);
     }
@@ -653,9 +647,6 @@ template <typename T> struct Network {
         for (i64 k = 0; k < n; k++) delta[k] *= mask[k] * scale;
         return;
       }
-      case CONSTANT_COLUMN:
-        for (i64 r = 0; r < lines; r++) memmove(delta + r * l.inputs, delta + r * l.outputs, l.inputs * sizeof(T));
-        return;
       case BATCH_NORM: return batch_norm_backward(l, in, statistics[i], lines, by_weight, by_bias);
       case LAYER_NORM: return layer_norm_backward(l, in, statistics[i], lines, by_weight, by_bias);
     }

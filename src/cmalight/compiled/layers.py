@@ -122,7 +122,7 @@ def lower(model: nn.Module, inputs: Tensor) -> Stack:
 
 def _lower(module: nn.Module, stack: Stack) -> None:
     kind = type(module)
-    lowering = _LOWERINGS.get(kind) or _OWN.get(f"{kind.__module__}.{kind.__qualname__}")
+    lowering = _LOWERINGS.get(kind)
     if lowering is None:
         raise CannotCompile(f"{kind.__name__} is not one of the layers that can be compiled")
     if any(module.__dict__.get(name) for name in _HOOKS):
@@ -219,13 +219,6 @@ def _layer_norm(module: nn.LayerNorm, stack: Stack) -> None:
     stack.add(LayerSpec(Kind.LAYER_NORM, rows, width, width, *parameters, a=module.eps), *parameters)
 
 
-def _constant_column(module: Any, stack: Stack) -> None:
-    _expect(stack, module.features)
-    rows = math.prod(stack.shape[:-1])
-    stack.add(LayerSpec(Kind.CONSTANT_COLUMN, rows, module.features, module.features + 1))
-    stack.shape = (*stack.shape[:-1], module.features + 1)
-
-
 def _activation(function: Function, *options: str) -> Callable[[Any, Stack], None]:
     """An activation whose options a and b are attributes of the module."""
 
@@ -278,9 +271,4 @@ _LOWERINGS: dict[type[nn.Module], Callable[[Any, Stack], None]] = {
     nn.Softplus: _activation(Function.SOFTPLUS, "beta", "threshold"),
     nn.Hardtanh: _activation(Function.HARDTANH, "min_val", "max_val"),
     nn.ReLU6: _activation(Function.HARDTANH, "min_val", "max_val"),
-}
-# Networks of `cmalight.models`, by name: this room does not import them.
-_OWN: dict[str, Callable[[Any, Stack], None]] = {
-    "cmalight.models.layered.FullyConnected": _sequential,
-    "cmalight.models.layered.ConstantColumn": _constant_column,
 }
