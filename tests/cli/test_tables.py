@@ -78,7 +78,7 @@ def test_gaps_as_on_the_titanic_are_filled(cmalight):
     ("options", "complaint"),
     [
         (["--target", "prize"], "did you mean 'price'?"),
-        ([], "name the column to predict (--target), one of age, city, size, price"),
+        ([], "name the target, the column to predict: one of age, city, size, price"),
         (["--target", "price", "--drop", "agee"], "did you mean 'age'?"),
         (["--target", "price", "--categorical", "cty"], "did you mean 'city'?"),
         (["--target", "price", "--task", "regresion"], "regression"),

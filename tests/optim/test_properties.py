@@ -54,7 +54,7 @@ runs = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:CMALight has stalled")
+@pytest.mark.filterwarnings("ignore:Each of the last")
 @given(**runs, line_search=st.sampled_from(["light", "certified"]))
 @settings(max_examples=60, deadline=None)
 def test_phi_and_the_step_size_never_grow_and_every_move_is_justified(seed, lr, reshuffle, weight_decay, line_search):
@@ -71,7 +71,7 @@ def test_phi_and_the_step_size_never_grow_and_every_move_is_justified(seed, lr, 
         phi = report.phi
 
 
-@pytest.mark.filterwarnings("ignore:CMALight has stalled")
+@pytest.mark.filterwarnings("ignore:Each of the last")
 @given(**runs)
 @settings(max_examples=60, deadline=None)
 def test_an_accepted_extrapolation_decreases_the_objective_sufficiently(seed, lr, reshuffle, weight_decay):
@@ -84,7 +84,7 @@ def test_an_accepted_extrapolation_decreases_the_objective_sufficiently(seed, lr
             assert after <= before - 1e-2 * step * report.direction_norm**2 / batches + 1e-12 * before
 
 
-@pytest.mark.filterwarnings("ignore:CMALight has stalled")
+@pytest.mark.filterwarnings("ignore:Each of the last")
 @given(seed=st.integers(0, 10_000), lr=st.sampled_from([1e-2, 0.3, 10.0, 1e4]), reshuffle=st.booleans())
 @settings(max_examples=15, deadline=None)
 def test_certified_converges_on_strongly_convex_sums_also_from_a_far_too_large_step(seed, lr, reshuffle):
@@ -93,7 +93,7 @@ def test_certified_converges_on_strongly_convex_sums_also_from_a_far_too_large_s
     assert run.reports[-1].next_lr < 1e-3 * lr
 
 
-@pytest.mark.filterwarnings("ignore:CMALight has stalled")
+@pytest.mark.filterwarnings("ignore:Each of the last")
 @pytest.mark.parametrize("reshuffle", [False, True], ids=["fixed", "reshuffled"])
 def test_certified_converges_with_groups_of_different_step_sizes_and_a_short_batch(reshuffle):
     generator = torch.Generator().manual_seed(0)

@@ -23,7 +23,7 @@ def bench() -> None:
 
 
 @bench.command()
-@click.argument("spec", metavar="PRESET|SPEC.toml")
+@click.argument("spec", metavar="PRESET|SPEC.toml", help="A preset, or a spec file of your own.")
 @_OUT
 @click.option("--executor", default="local", show_default=True, metavar="local|dask://HOST:PORT")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Runs at once on this machine.")
@@ -74,7 +74,7 @@ def run(
 
 
 @bench.command()
-@click.argument("folder", metavar="DIR", type=A_PATH)
+@click.argument("folder", metavar="DIR", type=A_PATH, help="A folder that `cmalight bench run` wrote.")
 def status(folder: Path) -> None:
     """Say how many runs of DIR are done, failed and left, and whether a driver works on it."""
     from cmalight.bench.store import is_locked, status
@@ -86,7 +86,7 @@ def status(folder: Path) -> None:
 
 
 @bench.command()
-@click.argument("folder", metavar="DIR", type=A_PATH)
+@click.argument("folder", metavar="DIR", type=A_PATH, help="A folder that `cmalight bench run` wrote.")
 @click.option("--out", type=A_PATH, metavar="DIR", help="Where the report goes [DIR/report].")
 @click.option("--spec", metavar="PRESET|SPEC.toml", help="Show the runs of this spec [those that DIR was made from].")
 @click.option("--recorded", is_flag=True, help="Show the runs as recorded, although the code has changed since.")
@@ -100,7 +100,9 @@ def report(folder: Path, out: Path | None, spec: str | None, recorded: bool) -> 
 
 
 @bench.command()
-@click.argument("folders", metavar="DIR...", type=A_PATH, nargs=-1, required=True)
+@click.argument(
+    "folders", metavar="DIR...", type=A_PATH, nargs=-1, required=True, help="Folders that `cmalight bench run` wrote."
+)
 @click.option("--out", type=A_PATH, metavar="DIR", required=True, help="A folder, or NAME.tar.xz for an archive.")
 def merge(folders: tuple[Path, ...], out: Path) -> None:
     """Join results folders into one."""

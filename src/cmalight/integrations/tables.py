@@ -159,9 +159,9 @@ def load_model(path: str | os.PathLike[str]) -> TableModel:
     except UntrustedTypesFoundException as error:
         raise DataError(f"{path} holds types that no model of cmalight has; it was not loaded: {error}") from error
     except Exception as error:  # a damaged archive fails wherever its content no longer makes sense
-        raise DataError(f"{path} is not a model that `train` has saved, or is damaged") from error
+        raise DataError(f"{path} is not a model file of cmalight, or is damaged") from error
     if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
-        raise DataError(f"{path} is not a model that `train` has saved, or is damaged")
+        raise DataError(f"{path} is not a model file of cmalight, or is damaged")
     return TableModel(**content)
 
 

@@ -161,7 +161,7 @@ class Certified(Controlled, certified=True):
 
     def load_control_state(self, saved: dict[str, Any] | None) -> None:
         """Take what `control_state` gave; from the state of another control only the steps and the base are taken."""
-        super().load_control_state(None if saved is None else {**saved, "memory": None})
+        super().load_control_state(None if saved is None else {**saved, "memory": {}})
         memory = None if saved is None else saved.get("certified")
         self._memory = None if memory is None else CertifiedMemory(**memory)
 

@@ -210,7 +210,8 @@ class Controlled(WindowOptimizer):
         self.steps += 1
         length = self._memory.window  # type: ignore[union-attr]
         if window.steps >= length:
-            self._leave_out_skipped_steps()
+            if window.skipped is not None:
+                self._leave_out_skipped_steps()
             if window.steps >= length:
                 self.judge()
         return loss
@@ -249,8 +250,9 @@ class Controlled(WindowOptimizer):
         Returns:
             What the window came to; the last report where no step was taken since.
         """
-        self._leave_out_skipped_steps()
         window = self.window
+        if window is not None and window.skipped is not None:
+            self._leave_out_skipped_steps()
         if window is None or not window.steps:
             return self.report
         is_finite = self.end_is_finite(window)
@@ -448,7 +450,8 @@ class Controlled(WindowOptimizer):
         self.steps = int(saved["steps"])
         if self.total_steps is None and self.progress is None:
             self.total_steps = saved["total_steps"]
-        if (memory := saved["memory"])["ends"] is not None:
+        memory = saved.get("memory") or {}
+        if memory.get("ends") is not None:
             self._memory = Memory(**{**memory, "ends": tuple(memory["ends"])})
 
     def load_stepper(self, state_dict: dict[str, Any]) -> None:

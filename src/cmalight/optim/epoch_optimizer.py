@@ -107,7 +107,7 @@ class EpochOptimizer(WindowOptimizer):
             return Epoch(self, None)
         if not callable(objective):
             raise TypeError(f"epoch() needs an Objective, or a callable that gives the loss, but got {objective!r}")
-        if self._objective is not None and not _are_alike(self._objective, objective):
+        if self.known is not None and self._objective is not None and not _are_alike(self._objective, objective):
             raise RuntimeError(
                 "This is another objective than that of the epoch before, so f(w⁰) and φ do not belong to it: "
                 "call optimizer.restart(objective) first"

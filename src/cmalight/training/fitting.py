@@ -20,6 +20,7 @@ from cmalight.training.loop import EngineName, Settings, Training
 from cmalight.training.metrics import Metric, make_metrics
 from cmalight.training.progress import make_display
 from cmalight.training.stopping import Status, StopRules
+from cmalight.training.surroundings import one_at_a_time
 
 
 @dataclass(frozen=True)
@@ -160,8 +161,9 @@ def fit(
         clock=clock,
     )
     _check(settings)
-    training = Training(model, loss_fn, data, validation, optimizer, optimizer_options, settings)
-    stop = training.run(make_display(progress, settings.rules))
+    with one_at_a_time():
+        training = Training(model, loss_fn, data, validation, optimizer, optimizer_options, settings)
+        stop = training.run(make_display(progress, settings.rules))
     return FitResult(
         status=stop.status,
         reason=stop.reason,

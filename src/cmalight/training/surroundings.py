@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -16,14 +16,18 @@ _PRODUCTS_WORTH_THREADS = 4_000_000  # multiplications in a step
 _ONE_AT_A_TIME = threading.RLock()
 
 
+def one_at_a_time() -> AbstractContextManager[bool]:
+    """The generators belong to the whole process, so a second run in another thread waits, from its first look on."""
+    return _ONE_AT_A_TIME
+
+
 @contextmanager
 def own_randomness(model: nn.Module, seed: int) -> Iterator[None]:
     """Random numbers that depend on the seed alone; afterwards the caller's go on as if nothing had been drawn.
 
-    The generators belong to the whole process, so a second run in another thread waits. A run inside a callback has
-    its own numbers within those.
+    A run inside a callback has its own numbers within those.
     """
-    with _ONE_AT_A_TIME, random_state_kept(model):
+    with random_state_kept(model):
         seed_everything(seed)
         yield
 
