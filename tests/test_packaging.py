@@ -83,7 +83,7 @@ def test_the_wheel_has_the_package_and_its_extras(built):
     assert sources <= names
     assert "cmalight/py.typed" in names
     assert {name.partition("/")[0] for name in names} == {"cmalight", f"cmalight-{cmalight.__version__}.dist-info"}
-    assert {"bench", "lightning", "sklearn", "tensorboard", "dask", "all"} <= set(
+    assert {"bench", "sklearn", "tensorboard", "dask", "all"} <= set(
         re.findall(r"^Provides-Extra: (.*)$", metadata, re.MULTILINE)
     )
     without_extras = [r for r in re.findall(r"^Requires-Dist: (.*)$", metadata, re.MULTILINE) if "extra ==" not in r]
@@ -158,7 +158,6 @@ def test_the_command_without_its_extra(empty_environment):
     ("statement", "extra"),
     [
         ("from cmalight import CMALightRegressor", "sklearn"),
-        ("from cmalight.integrations.lightning import WatchdogCallback", "lightning"),
         ("from cmalight.training import TensorBoard; TensorBoard('runs')", "tensorboard"),
     ],
 )
@@ -189,7 +188,7 @@ def test_the_metadata_says_what_it_is_and_where_it_was_tried(built):
     with zipfile.ZipFile(built[1]) as wheel:
         metadata = wheel.read(next(n for n in wheel.namelist() if n.endswith("METADATA"))).decode()
     assert "Classifier: Operating System :: POSIX :: Linux\n" in metadata
-    assert "# CMALight" in metadata
+    assert "# cmalight" in metadata
     assert "](docs/" not in metadata
 
 
