@@ -41,7 +41,7 @@ def teacher_network(
     x, y = torch.empty(rows, features), torch.empty(rows, 1)
     for block in _blocks(rows):
         x[block] = torch.randn(x[block].shape, generator=generator)
-        answer = torch.tanh(x[block] @ inner + bias) @ outer
+        answer = _product(torch.tanh(_product(x[block], inner) + bias), outer)
         y[block] = answer + noise * torch.randn(answer.shape, generator=generator)
     return x, y
 
@@ -71,7 +71,7 @@ def least_squares(
     x, y = torch.empty(rows, features), torch.empty(rows, 1)
     for block in _blocks(rows):
         x[block] = spread * torch.randn(x[block].shape, generator=generator)
-        answer = x[block] @ weights
+        answer = _product(x[block], weights)
         y[block] = answer + noise * torch.randn(answer.shape, generator=generator)
     return x, y
 
@@ -95,12 +95,17 @@ def logistic(rows: int, features: int, *, noise: float = 0.0, seed: int = 0) -> 
     x, y = torch.empty(rows, features), torch.empty(rows, dtype=torch.int64)
     for block in _blocks(rows):
         x[block] = torch.randn(x[block].shape, generator=generator)
-        probability = torch.sigmoid(x[block] @ weights)
+        probability = torch.sigmoid(_product(x[block], weights))
         drawn = torch.rand(probability.shape, generator=generator) < probability
         blind = torch.rand(probability.shape, generator=generator) < noise
         coin = torch.rand(probability.shape, generator=generator) < 0.5
         y[block] = torch.where(blind, coin, drawn).long()
     return x, y
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """A product in double precision, then rounded: threads add in another order, and would change the last digit."""
+    return (left.double() @ right.double()).to(left.dtype)
 
 
 def _blocks(rows: int) -> Iterator[slice]:
