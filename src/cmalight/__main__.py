@@ -15,6 +15,11 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
+        if sys.argv[1:] == ["--version"]:
+            from cmalight import __version__
+
+            sys.stdout.write(f"cmalight {__version__}\n")
+            return
         sys.stderr.write('cmalight: error: the command needs click: pip install "cmalight[cli]"\n')
         sys.exit(2)
     try:

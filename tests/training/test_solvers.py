@@ -24,7 +24,7 @@ def fitted(optimizer, *, epochs=8, model=None, **more):
 
 
 def test_the_names_are_those_of_the_guide():
-    ours = {"auto", "cmalight", "cmalight-certified", "cma", "ig", "soap"}
+    ours = {"auto", "cmalight", "cmalight-certified", "cma", "ig", "coff", "soap"}
     torchs = {"adam", "adamw", "nadam", "adagrad", "adadelta", "rmsprop", "sgd", "sgd-momentum"}
     others = {"prodigy", "schedule-free-adamw", "muon"}
     scheduled = {"adam-cosine", "adam-wsd", "adamw-cosine", "adamw-wsd", "soap-cosine", "soap-wsd", "muon-cosine"}

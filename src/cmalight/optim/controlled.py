@@ -363,10 +363,14 @@ class Controlled(WindowOptimizer):
             for group in groups:
                 group["lr"] = group["lr"] * factor  # a new value: the user's own tensor is left alone
             base.step()
-        finally:
             self.last_lr = groups[0]["lr"]
             for group, lr in zip(groups, own, strict=True):
                 group["lr"] = lr
+        except BaseException:  # also an interrupt while the learning rates are put back
+            for group, lr in zip(groups, own, strict=True):
+                group["lr"] = lr
+            raise
+        finally:
             for name in passed_on:
                 delattr(base, name)
 

@@ -148,17 +148,22 @@ class Epoch:
         return size
 
     def __exit__(self, kind: Any, *_: object) -> None:
-        optimizer = self._optimizer
         try:
             if kind is None and not self._abandoned:
                 self._refuse_part_of_an_epoch()
                 self.report = self._judge.conclude(self.window)
-        finally:
-            if kind is not None and optimizer.known is not None:
-                optimizer.known = Known(optimizer.known.f_0, optimizer.known.phi, None)
-            optimizer.current_epoch = None
-            optimizer.window = None
-            optimizer.remember_what_is_seen()
+            self._close(failed=kind is not None)
+        except BaseException:  # also an interrupt while the epoch is closed
+            self._close(failed=True)
+            raise
+
+    def _close(self, *, failed: bool) -> None:
+        optimizer = self._optimizer
+        optimizer.current_epoch = None
+        optimizer.window = None
+        if failed and optimizer.known is not None:  # nobody knows f where the weights are now
+            optimizer.known = Known(optimizer.known.f_0, optimizer.known.phi, None)
+        optimizer.remember_what_is_seen()
 
     def _refuse_part_of_an_epoch(self) -> None:
         seen = self.window.counts.total
