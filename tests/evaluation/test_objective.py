@@ -229,7 +229,7 @@ def test_a_batch_whose_targets_are_all_ignored_does_not_count():
     expected = nn.CrossEntropyLoss()(model(x), y).item()
     batches = [(x[:2], y[:2]), (x[2:], y[2:])]
     assert Objective(model, nn.CrossEntropyLoss(), batches)() == pytest.approx(expected)
-    assert math.isfinite(Objective(model, nn.CrossEntropyLoss(), [(x, y)]).sample().standard_error())
+    assert math.isfinite(Objective(model, nn.CrossEntropyLoss(), [(x, y)]).sample().error())
 
 
 def test_a_batch_of_its_own_class_is_copied_and_moved_by_its_own_method():

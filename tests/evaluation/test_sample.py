@@ -3,12 +3,16 @@
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import BatchSampler, DataLoader, Dataset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
 
 from cmalight import Objective, TensorBatches
-from cmalight.evaluation.sample import sample_batches
+from cmalight.evaluation.sample import sample_parts
 
 MSE = nn.MSELoss()
+
+
+def sample_batches(data, **options):
+    return next(sample_parts(data, **options))
 
 
 def rows_of(batches):
@@ -103,25 +107,57 @@ def test_looks_are_counted_by_their_rows_and_not_as_evaluations():
     assert (objective.evaluations, objective.evaluated_rows) == (1, 1112)
 
 
-def test_the_standard_error_is_that_of_the_rows():
-    torch.manual_seed(0)
-    y = torch.randn(512, 1)
+def constant_model():
     model = nn.Linear(1, 1)
-    with torch.no_grad():
-        model.weight.zero_()
-        model.bias.zero_()
-    error = Objective(model, MSE, (torch.ones(512, 1), y)).sample().standard_error()
-    expected = float(y.square().std()) / 512**0.5
-    assert 0.5 * expected < error < 2.0 * expected
+    nn.init.zeros_(model.weight)
+    nn.init.zeros_(model.bias)
+    return model
 
 
-def test_the_standard_error_of_dict_batches_and_of_what_cannot_be_cut():
+def test_the_error_is_about_the_standard_error_of_the_rows():
+    torch.manual_seed(0)
+    for rows in (512, 5000):  # all of them are the sample; others are beside it
+        y = torch.randn(rows, 1)
+        error = Objective(constant_model(), MSE, (torch.ones(rows, 1), y)).sample().error()
+        expected = float(y.square().std()) / 512**0.5
+        assert 0.5 * expected < error < 2.0 * expected
+
+
+def test_the_error_shows_what_a_sample_without_the_rare_large_rows_misses():
+    y = torch.zeros(5000, 1)
+    others = torch.ones(5000, dtype=torch.bool)
+    objective = Objective(constant_model(), MSE, (torch.ones(5000, 1), y))
+    drawn = next(sample_parts(TensorBatches(torch.arange(5000.0), y), weights=2))[0][0].long()
+    others[drawn] = False
+    y[others.nonzero()[::100]] = 100.0
+    assert objective.sample()() == 0.0
+    assert 0.5 * objective() < objective.sample().error() < 2.0 * objective()
+
+
+def test_parts_have_no_row_in_common_and_are_equally_large():
+    parts = list(sample_parts(TensorBatches(*numbered(), batch_size=300), weights=10**9))
+    rows = [row for part in parts for row in rows_of(part)]
+    assert [len(rows_of(part)) for part in parts] == [300, 300, 300]
+    assert len(set(rows)) == 900
+
+
+def test_a_stream_gives_one_batch_as_the_sample_and_the_next_ones_as_other_parts():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            yield from (torch.full((1,), float(i)) for i in range(100))
+
+    parts = list(sample_parts(DataLoader(Stream(), batch_size=4), weights=1))
+    assert parts[0][0].flatten().tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert len(parts) == 8
+
+
+def test_the_error_of_dict_batches_and_of_what_cannot_be_cut():
     model = nn.Linear(2, 1)
     batch = {"x": torch.randn(40, 2), "name": "train"}
     objective = Objective(model, None, [batch], forward=lambda m, b: (m(b["x"]).square().mean(), len(b["x"])))
-    assert objective.sample().standard_error() > 0
+    assert objective.sample().error() > 0
     single = Objective(model, None, [1.0], forward=lambda m, b: (m.weight.sum() * b, 1))
-    assert single.sample().standard_error() == 0.0
+    assert single.sample().error() == 0.0
 
 
 def test_an_empty_loader_is_refused():

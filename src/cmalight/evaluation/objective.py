@@ -28,7 +28,7 @@ from cmalight.evaluation.counting import batch_size, refuse_broadcast, sample_co
 from cmalight.evaluation.norms import accumulation_dtype
 from cmalight.evaluation.randomness import random_state_kept, seed_everything
 from cmalight.evaluation.ranks import communicates, ranks_of, reshard, unwrapped
-from cmalight.evaluation.sample import SEED, sample_batches
+from cmalight.evaluation.sample import SEED, sample_parts
 from cmalight.evaluation.state import modules_kept
 
 Forward = Callable[[Any, Any], tuple[Tensor, Any]]
@@ -144,11 +144,16 @@ class Objective:
             What gives its mean loss when it is called.
         """
         if self._sample is None:
-            with self.without_a_trace():
-                seed_everything(SEED)  # for data sets that draw random numbers, as augmentation does
-                weights = sum(p.numel() for p in self.model.parameters())
-                self._sample = Sample(self, sample_batches(self._own_part(), weights=weights, rows=self._sample_rows))
+            with self._sample_parts() as parts:
+                self._sample = Sample(self, next(parts, []))
         return self._sample
+
+    @contextmanager
+    def _sample_parts(self) -> Iterator[Iterator[list[Any]]]:
+        with self.without_a_trace():
+            seed_everything(SEED)  # for data sets that draw random numbers, as augmentation does
+            weights = sum(p.numel() for p in self.model.parameters())
+            yield sample_parts(self._own_part(), weights=weights, rows=self._sample_rows)
 
     def is_like(self, other: Any) -> bool:
         """Whether another objective gives the same values: it has the same model, loss and data.
@@ -201,24 +206,38 @@ class Objective:
             seed_everything(SEED)
             return self._mean_loss(batches, breakable=False)[0]
 
-    def error_of_sample(self, parts: Sequence[Any]) -> float:
-        """The standard error of the mean over some batches of about equal size, over all ranks.
+    def error_of_sample(self, pieces: Sequence[Any]) -> float:
+        """How far the sample's mean loss may be from that of all data.
+
+        A sample shows its own standard error only, which is far too small where a few rows in a thousand make up most
+        of the loss. So other parts of the same size are evaluated, too.
 
         Args:
-            parts: Small batches.
+            pieces: The sample, in small batches.
 
         Returns:
-            The error; 0 where there are fewer than two.
+            The standard error by the pieces or, where it is larger, the distance to the mean of several parts plus
+            their standard error; 0 where nothing can be compared.
         """
+        with self._sample_parts() as drawn:
+            parts = list(drawn)
+        shared = int(min(row[0] for row in self._ranks.gather(float(len(parts)))))
+        _, by_pieces = self._mean_and_error([[piece] for piece in pieces])
+        mean, by_parts = self._mean_and_error(parts[:shared])
+        distance = abs(self.sample()() - mean) + by_parts
+        return max(by_pieces, distance if math.isfinite(distance) else 0.0)
+
+    def _mean_and_error(self, parts: Sequence[Sequence[Any]]) -> tuple[float, float]:
+        """The mean over the losses of these parts, over all ranks, and its standard error."""
         with self.without_a_trace():
             seed_everything(SEED)
-            losses = [float(loss) for loss, count in map(self.evaluate, parts) if count]
+            losses = [loss / samples for loss, samples in map(self._own_sum, parts) if samples]
         sums = [sum(losses), sum(loss * loss for loss in losses), float(len(losses))]
         total, squares, count = (sum(column) for column in zip(*self._ranks.gather(*sums), strict=True))
         if count < 2:
-            return 0.0
+            return total, 0.0
         error = math.sqrt(max(0.0, squares - total * total / count) / (count - 1) / count)
-        return error if math.isfinite(error) else 0.0
+        return total / count, error if math.isfinite(error) else 0.0
 
     def _own_part(self) -> Iterable[Any]:
         """What this rank evaluates, in batches of the size that was asked for."""
@@ -237,6 +256,15 @@ class Objective:
         return data
 
     def _mean_loss(self, batches: Iterable[Any], *, breakable: bool = True) -> tuple[float, float]:
+        ranks = ranks_of(self.model, self.process_group)
+        rows = ranks.gather(*self._own_sum(batches, breakable=breakable))
+        loss_sum, samples = (sum(column) for column in zip(*rows, strict=True))
+        if not samples:
+            raise ValueError("Objective has no sample to evaluate: the data are empty")
+        return loss_sum / samples, samples
+
+    def _own_sum(self, batches: Iterable[Any], *, breakable: bool = False) -> tuple[float, float]:
+        """The sum of this rank's losses, and their number."""
         total: Tensor | None = None
         samples = 0.0
         for batch in batches:
@@ -250,12 +278,7 @@ class Objective:
             total.add_(loss.to(total.device), alpha=count)
             samples += count
             self.evaluated_rows += int(batch_size(batch) or count)
-        ranks = ranks_of(self.model, self.process_group)
-        rows = ranks.gather(0.0 if total is None else float(total.item()), samples)
-        loss_sum, samples = (sum(column) for column in zip(*rows, strict=True))
-        if not samples:
-            raise ValueError("Objective has no sample to evaluate: the data are empty")
-        return loss_sum / samples, samples
+        return 0.0 if total is None else float(total.item()), samples
 
     def evaluate(self, batch: Any) -> tuple[Tensor, float]:
         """One batch, as the model is now.
@@ -338,11 +361,11 @@ class Sample:
         """
         return self._objective.mean_of_sample(self._batches)
 
-    def standard_error(self) -> float:
-        """How far this mean may be from that of all data: the standard error, from the means of small parts.
+    def error(self) -> float:
+        """How far this mean may be from that of all data.
 
         Returns:
-            The error; 0 where the sample cannot be cut.
+            The error; 0 where there is nothing to compare.
         """
         return self._objective.error_of_sample([part for batch in self._batches for part in _parts(batch)])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,10 +19,12 @@ SEED = 0x5A3917
 _LEAST_ROWS = 16
 # More rows where they cost next to nothing: this many rows at most, and this many products of rows and weights.
 _ROWS, _PRODUCTS = 512, 1 << 20
+# The sample and others of its size show, once, how far the sample's loss may be from that of all data.
+_PARTS = 8
 
 
-def sample_batches(data: Iterable[Any], *, weights: int, rows: Sequence[int] | None = None) -> list[Any]:
-    """The batches of a sample of what `data` gives.
+def sample_parts(data: Iterable[Any], *, weights: int, rows: Sequence[int] | None = None) -> Iterator[list[Any]]:
+    """The batches of a sample of what `data` gives, then of other parts of the same size.
 
     Rows are drawn at random, from a seed of their own, because data may be sorted. Where single rows cannot be had,
     as in a stream, the first batches are taken.
@@ -30,26 +32,34 @@ def sample_batches(data: Iterable[Any], *, weights: int, rows: Sequence[int] | N
     Args:
         data: A loader; iterated only where its rows cannot be had otherwise.
         weights: How many the model has.
-        rows: The numbers of the rows to take, chosen by the user.
+        rows: The numbers of the rows to take, chosen by the user; there are no other parts then.
+
+    Yields:
+        The batches of one part.
 
     Raises:
         ValueError: If rows were chosen and single rows cannot be had.
     """
     if isinstance(data, TensorBatches):
-        return [data.rows(part) for part in _cut(range(data.samples), data.batch_size, weights, rows)]
+        for part in _cut(range(data.samples), data.batch_size, weights, rows):
+            yield [data.rows(numbers) for numbers in part]
+        return
     loader = _map_style(data)
     if loader is None:
         if rows is not None:
             raise ValueError("sample_rows needs data whose rows can be had by number: TensorBatches or a DataLoader")
         if isinstance(data, list | tuple):
             size = (batch_size(data[0]) if data else None) or _ROWS
-            return [data[number] for number in _drawn(range(len(data)), math.ceil(_rows(int(size), weights) / size))]
-        return list(itertools.islice(iter(data), 1))
-    if rows is None and type(loader.batch_sampler) is not BatchSampler:  # a sampler of the user's own cuts the batches
+            for numbers in _drawn(range(len(data)), math.ceil(_rows(int(size), weights) / size)):
+                yield [data[number] for number in numbers]
+        else:
+            yield from ([batch] for batch in itertools.islice(iter(data), _PARTS))
+    elif rows is None and type(loader.batch_sampler) is not BatchSampler:  # a sampler of the user's own cuts batches
         cut = list(loader.batch_sampler or ())
-        return [_item_batch(loader, cut[number]) for number in _drawn(range(len(cut)), 1)]
-    cut = _cut(_population(loader), loader.batch_size or 1, weights, rows)
-    return [_item_batch(loader, part) for part in cut if part]
+        yield from ([_item_batch(loader, cut[number]) for number in numbers] for numbers in _drawn(range(len(cut)), 1))
+    else:
+        for part in _cut(_population(loader), loader.batch_size or 1, weights, rows):
+            yield [_item_batch(loader, numbers) for numbers in part if numbers]
 
 
 def _map_style(data: Any) -> DataLoader[Any] | None:
@@ -65,12 +75,12 @@ def _population(loader: DataLoader[Any]) -> Sequence[int]:
     return list(loader.sampler)
 
 
-def _cut(population: Sequence[int], size: int, weights: int, rows: Sequence[int] | None) -> list[list[int]]:
-    """The numbers of the rows in each batch: one batch, or the user's choice in batches of the loader's size."""
+def _cut(population: Sequence[int], size: int, weights: int, rows: Sequence[int] | None) -> list[list[list[int]]]:
+    """The numbers of the rows of each batch of each part: one batch, or the user's choice in the loader's batches."""
     if rows is None:
-        return [_drawn(population, _rows(size, weights))]
-    numbers = list(rows)
-    return [numbers[start : start + size] for start in range(0, len(numbers), size)]
+        return [[numbers] for numbers in _drawn(population, _rows(size, weights))]
+    chosen = list(rows)
+    return [[chosen[start : start + size] for start in range(0, len(chosen), size)]]
 
 
 def _rows(batch_size: int, weights: int) -> int:
@@ -78,10 +88,13 @@ def _rows(batch_size: int, weights: int) -> int:
     return max(_LEAST_ROWS, int(batch_size), min(_ROWS, _PRODUCTS // max(1, weights)))
 
 
-def _drawn(population: Sequence[int], count: int) -> list[int]:
+def _drawn(population: Sequence[int], count: int) -> list[list[int]]:
+    """Random parts of equal size, without a member in common; one part where there are no more members."""
     generator = torch.Generator().manual_seed(SEED)
-    places = torch.randperm(len(population), generator=generator)[:count].sort().values.tolist()
-    return [population[place] for place in places]
+    places = torch.randperm(len(population), generator=generator)[: _PARTS * count]
+    parts = places.split(count)
+    whole = [part for part in parts if len(part) == count] or parts[:1]
+    return [[population[place] for place in part.sort().values.tolist()] for part in whole]
 
 
 def _item_batch(loader: DataLoader[Any], numbers: list[int]) -> Any:

@@ -333,7 +333,7 @@ class Controlled(WindowOptimizer):
         if self._memory is None:
             refuse_unequal_loaders(self.objective, self.ranks(self.objective))
             sample = getattr(self.objective, "sample", None)
-            error = 0.0 if sample is None else sample().standard_error()
+            error = 0.0 if sample is None else sample().error()
             self._memory = self.rule.init(self._look(), error)
         return self._memory
 

@@ -19,7 +19,7 @@ class Memory:
 
     Attributes:
         f_0: Loss at the start.
-        error: What f_0 may be off by as an estimate of the loss over all data.
+        error: How far f_0 may be from the loss over all data.
         lowest: Lowest loss among f_0 and all kept ends.
         ends: Losses at the last kept ends, newest last; f_0 is the first of them.
         scale: Factor of the step size, in (0, 1].
@@ -62,7 +62,7 @@ class Watchdog:
     Attributes:
         memory: Number of kept ends that a window is compared with. A window is this part of the steps so far.
         slack: A window may end this many times as high above the lowest of these ends as their median is, and give
-            back one part in so many of what is gained since the start.
+            back one part in `slack` squared of what is gained since the start.
         shrink: Factor of the scale after an undone window; each way back up is a division by it.
         first_window: Number of steps of the first windows.
         last_window: Number of steps that windows grow to.
@@ -85,8 +85,7 @@ class Watchdog:
 
         Args:
             f_0: Loss at the start, on the sample that judges all windows.
-            error: What f_0 may be off by as an estimate of the loss over all data, such as two standard errors; 0
-                where nobody knows it.
+            error: How far f_0 may be from the loss over all data; 0 where nobody knows.
 
         Returns:
             The memory for the first window.
@@ -141,7 +140,7 @@ class Watchdog:
         ends = sorted(memory.ends)
         recent = ends[0] + self.slack * (ends[len(ends) // 2] - ends[0])
         # The median may creep up from window to window; the lowest loss since the start does not.
-        overall = memory.lowest + max(2.0 * memory.error, (top - memory.lowest) / self.slack)
+        overall = memory.lowest + max(2.0 * memory.error, (top - memory.lowest) / self.slack**2)
         return max(last, min(top, recent, overall))
 
     def _keep(self, memory: Memory, f_end: float) -> Memory:
@@ -158,4 +157,6 @@ class Watchdog:
 
     def _undo(self, memory: Memory) -> Memory:
         scale = max(_LEAST_SCALE, self.shrink * memory.scale)
-        return replace(memory, scale=scale, cooldown=2 * memory.cooldown + 1, kept=0, refused=memory.refused + 1)
+        # Windows undone in a row are one failure: each of them lowers the scale, the first alone makes it stay low.
+        cooldown = memory.cooldown if memory.refused else 2 * memory.cooldown + 1
+        return replace(memory, scale=scale, cooldown=cooldown, kept=0, refused=memory.refused + 1)
