@@ -34,6 +34,11 @@ def test_one_batch_of_many_rows_where_they_cost_nothing():
     assert [len(x) for x, _ in batches] == [512]
 
 
+def test_a_part_of_a_batch_that_is_very_large():
+    batches = sample_batches(TensorBatches(*numbered(), batch_size=1000), weights=10**9)
+    assert [len(x) for x, _ in batches] == [512]
+
+
 def test_rows_come_from_all_of_sorted_data_and_are_the_same_every_time():
     data = TensorBatches(*numbered(), batch_size=32)
     rows = rows_of(sample_batches(data, weights=10**9))

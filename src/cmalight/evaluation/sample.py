@@ -14,10 +14,11 @@ from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.counting import batch_size
 
 SEED = 0x5A3917
-# One batch, because a step has a forward and a backward pass and an evaluation has a forward pass only: so the some
-# sixty evaluations of a run of 1,500 steps cost less than 2 % of it. At least so many rows.
+# At least so many rows.
 _LEAST_ROWS = 16
-# More rows where they cost next to nothing: this many rows at most, and this many products of rows and weights.
+# One batch, but not more than this many rows: a step has a forward and a backward pass, an evaluation has a forward pass
+# only. So the some sixty evaluations of a run of 1,500 steps cost less than 2 % of it. More than a batch, up to this many
+# rows, where rows and weights make up so few products that they cost next to nothing.
 _ROWS, _PRODUCTS = 512, 1 << 20
 # The sample and others of its size show, once, how far the sample's loss may be from that of all data.
 _PARTS = 8
@@ -85,7 +86,7 @@ def _cut(population: Sequence[int], size: int, weights: int, rows: Sequence[int]
 
 def _rows(batch_size: int, weights: int) -> int:
     """How many rows a sample has."""
-    return max(_LEAST_ROWS, int(batch_size), min(_ROWS, _PRODUCTS // max(1, weights)))
+    return min(_ROWS, max(_LEAST_ROWS, int(batch_size), _PRODUCTS // max(1, weights)))
 
 
 def _drawn(population: Sequence[int], count: int) -> list[list[int]]:
