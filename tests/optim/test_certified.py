@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from cmalight import SOAP, Controlled, Objective, Outcome, TensorBatches
 from cmalight.optim import Certified
 from cmalight.rules.certified import CertifiedRule
+from cmalight.rules.watchdog import Watchdog
 from tests import reference
 from tests.optim.plain_loop import MSE, adam, assert_same_bits, bits, data, network, take_steps
 from tests.optim.test_matches_reference import Twin
@@ -190,6 +191,20 @@ def test_the_users_learning_rate_is_left_alone_and_plain_steps_take_eta():
     take_steps(optimizer, model, batches, 3)
     assert (optimizer.param_groups[0]["lr"], optimizer.last_lr) == (1e-2, 0.01)
     assert optimizer.base.state_dict()["state"].keys() == state["state"].keys()
+
+
+@pytest.mark.parametrize(
+    ("given", "share"), [({"total_steps": 320}, 2.5 / 320), ({"progress": lambda: 0.9}, 0.9)], ids=["steps", "progress"]
+)
+def test_the_base_follows_the_schedule_of_the_watchdog_and_plain_steps_do_not(given, share):
+    model, batches = network(), data()
+    optimizer = certified(model, batches, **given)
+    take_steps(optimizer, model, batches, 3)
+    assert 0 < Watchdog().factor(share, 2) < 1
+    assert optimizer.last_lr == 1e-2 * Watchdog().factor(share, 2)
+    take_steps(optimizer, model, batches, 13, spoil={5: math.nan})
+    take_steps(optimizer, model, batches, 1)
+    assert optimizer.last_lr == optimizer.eta == 0.5
 
 
 @pytest.mark.parametrize("at", [5, 16, 21, 32, 40])

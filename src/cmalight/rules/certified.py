@@ -13,7 +13,9 @@ from cmalight.rules.baselines import MonotoneRule
 from cmalight.rules.epochs import Decision, InnerCycle, Known, Values
 from cmalight.rules.outcome import Outcome
 from cmalight.rules.paper import Constants
+from cmalight.rules.watchdog import Watchdog
 
+_SCHEDULE = Watchdog()
 _LEAST_SCALE = 1e-30  # keeps the scale a normal number in single precision
 
 
@@ -86,6 +88,15 @@ class CertifiedRule:
     def bound(self, memory: CertifiedMemory) -> float:
         """The highest f at which an epoch of the base is kept: f(w^k) − γη/K."""
         return memory.f - self.gamma * memory.eta / memory.batches
+
+    def factor(self, progress: float | None, steps: int) -> float:
+        """The watchdog's schedule for the next step of the base; plain steps take η.
+
+        Args:
+            progress: As in `Watchdog.factor`.
+            steps: As in `Watchdog.factor`.
+        """
+        return _SCHEDULE.factor(progress, steps)
 
     def decide(
         self, memory: CertifiedMemory, end: InnerCycle, ask: Values, steps: int
