@@ -129,6 +129,49 @@ def test_gradients_go_to_the_limit_of_double_precision(lr, order):
     assert_never_rises(losses)
 
 
+BASES = pytest.mark.parametrize(
+    "make_base",
+    [
+        lambda p: torch.optim.Adam(p, lr=1e-2),
+        lambda p: torch.optim.Adam(p, lr=10.0),
+        lambda p: SOAP(p, lr=1e-2),
+        lambda p: SOAP(p, lr=10.0),
+    ],
+    ids=["adam", "adam, lr 10", "soap", "soap, lr 10"],
+)
+
+
+def gradient_left(losses, w, make_base, epochs):
+    """The norm of ∇f, a mean over losses that are one batch each."""
+    mean = lambda: sum(f() for f in losses) / len(losses)  # noqa: E731
+    optimizer = Controlled(make_base([w]), lambda: mean().item(), certified=True, steps_per_epoch=len(losses))
+    for _ in range(epochs):
+        for loss in losses:
+            optimizer.zero_grad()
+            loss().backward()
+            optimizer.step()
+    return torch.autograd.grad(mean(), w)[0].norm().item()
+
+
+@BASES
+def test_gradients_fall_by_five_orders_where_one_row_is_hostile(make_base):
+    """Least squares, curvatures 1 and 10,000; batches disagree at the solution, and ‖∇f‖ is 6,250 at the start."""
+    w = nn.Parameter(torch.tensor([[3.0, -2.0]], dtype=torch.float64))
+    rows = torch.tensor([(1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (100.0, 0.0)], dtype=torch.float64)
+    pairs = zip(rows, (1.0, -1.0, 3.0, 50.0), strict=True)
+    losses = [lambda a=a, b=b: (w @ a - b).square().sum() / 2 for a, b in pairs]
+    assert gradient_left(losses, w, make_base, 600) < 0.06
+
+
+@BASES
+def test_gradients_vanish_beyond_a_plateau(make_base):
+    """Wells in a plane, whose slope at the start is that of the weight decay alone."""
+    w = nn.Parameter(torch.tensor([[5.0, 5.0]], dtype=torch.float64))
+    wells = [torch.tensor([c], dtype=w.dtype) for c in ((-1.0, 0.0), (1.0, 0.5), (0.0, -0.5))]
+    losses = [lambda c=c: 1 - (-(w - c).square().sum() / 2).exp() + 5e-3 * w.square().sum() for c in wells]
+    assert gradient_left(losses, w, make_base, 300) < 1e-4
+
+
 @pytest.mark.parametrize("start", [0.1, 0.9])
 @pytest.mark.parametrize("lr", [0.01, 30.0])
 def test_two_parabolas_between_whose_centres_light_never_moves(start, lr):
