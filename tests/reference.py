@@ -334,7 +334,7 @@ def cma(
 def certified(
     problem: Problem, w0: Tensor, orders: Orders, base: Callable[..., tuple[Tensor, object]],
     *, eta: float = 0.5, theta: float = 0.5, tau: float = 1e-2, gamma: float = 1e-2, delta: float = 0.5,
-    max_extrapolations: int = 100, shrink: float = 0.5,
+    max_extrapolations: int = 100, shrink: float = 0.5, grow: float = 1.2,
 ) -> list[Record]:  # fmt: skip
     """Keep epochs of any base that lower f, else run a plain one; `base(objective, w, state, scale, batches)` gives
     the next w and state."""
@@ -349,7 +349,7 @@ def certified(
             end, next_state = base(objective, w, state, scale, batches)
             f_end = K * objective.full(end) if torch.isfinite(end).all() else math.inf
             if f_end <= f_w - gamma * eta:
-                w, state, f_current = end, next_state, f_end / K
+                w, state, f_current, scale = end, next_state, f_end / K, min(1.0, grow * scale)
             else:
                 scale, plain = shrink * scale, True
         else:

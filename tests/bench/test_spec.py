@@ -3,6 +3,7 @@
 import pytest
 
 from cmalight.bench import PRESETS, SpecError, make_spec, plan, read_spec, reading
+from cmalight.bench.problems import network_for
 from tests.bench.common import OWN, own, spec, write_toml
 
 
@@ -145,9 +146,14 @@ def test_the_papers_preset_has_its_tables():
 
 
 def test_the_preset_of_the_public_code_differs_as_the_code_does():
-    run = plan(read_spec("paper-code"))[0]
-    assert (run.order, run.epochs, run.network) == ("fixed", 250, "1x50")
+    runs = plan(read_spec("paper-code"))
+    run, ig = runs[0], next(run for run in runs if run.solver == "ig")
+    assert (run.order, run.epochs, run.seconds, run.network) == ("fixed", 250, 300.0, "1x50")
     assert (run.options["lr"], run.options["gamma"]) == (0.05, 1e-6)
+    assert ig.options == {"lr": 0.05, "decay": 1e-3, "relative": True}
+    assert {run.seed for run in runs} == {1, 10, 100, 1000, 10000}
+    assert "coff" in {run.solver for run in runs}
+    assert sum(p.numel() for p in network_for(run.network, (8,), 1, {}).parameters()) == 8 * 50 + 50 + 50 + 1  # biases
 
 
 def test_an_unchanged_spec_has_the_same_keys_and_a_label_is_no_part_of_them():

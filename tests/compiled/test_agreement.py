@@ -110,6 +110,10 @@ OPTIMIZERS: dict[str, Callable[[float], Make]] = {
     "nesterov": lambda decay: lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.8, nesterov=True, weight_decay=decay),
     "adam": lambda decay: lambda p: torch.optim.Adam(p, lr=0.01, betas=(0.8, 0.95), eps=1e-4, weight_decay=decay),
     "adamw": lambda decay: lambda p: torch.optim.AdamW(p, lr=0.01, eps=1e-4, weight_decay=decay),
+    "adagrad": lambda decay: (
+        lambda p: torch.optim.Adagrad(p, lr=0.01, lr_decay=0.1, initial_accumulator_value=0.01, weight_decay=decay)
+    ),
+    "adadelta": lambda decay: lambda p: torch.optim.Adadelta(p, lr=0.5, rho=0.8, eps=1e-4, weight_decay=decay),
 }
 
 

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from cmalight import SOAP, Controlled, Objective, Outcome, TensorBatches
 from cmalight.optim import Certified
 from cmalight.rules.certified import CertifiedRule
+from cmalight.rules.watchdog import Watchdog
 from tests import reference
 from tests.optim.plain_loop import MSE, adam, assert_same_bits, bits, data, network, take_steps
 from tests.optim.test_matches_reference import Twin
@@ -128,6 +129,49 @@ def test_gradients_go_to_the_limit_of_double_precision(lr, order):
     assert_never_rises(losses)
 
 
+BASES = pytest.mark.parametrize(
+    "make_base",
+    [
+        lambda p: torch.optim.Adam(p, lr=1e-2),
+        lambda p: torch.optim.Adam(p, lr=10.0),
+        lambda p: SOAP(p, lr=1e-2),
+        lambda p: SOAP(p, lr=10.0),
+    ],
+    ids=["adam", "adam, lr 10", "soap", "soap, lr 10"],
+)
+
+
+def gradient_left(losses, w, make_base, epochs):
+    """The norm of ∇f, a mean over losses that are one batch each."""
+    mean = lambda: sum(f() for f in losses) / len(losses)  # noqa: E731
+    optimizer = Controlled(make_base([w]), lambda: mean().item(), certified=True, steps_per_epoch=len(losses))
+    for _ in range(epochs):
+        for loss in losses:
+            optimizer.zero_grad()
+            loss().backward()
+            optimizer.step()
+    return torch.autograd.grad(mean(), w)[0].norm().item()
+
+
+@BASES
+def test_gradients_fall_by_five_orders_where_one_row_is_hostile(make_base):
+    """Least squares, curvatures 1 and 10,000; batches disagree at the solution, and ‖∇f‖ is 6,250 at the start."""
+    w = nn.Parameter(torch.tensor([[3.0, -2.0]], dtype=torch.float64))
+    rows = torch.tensor([(1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (100.0, 0.0)], dtype=torch.float64)
+    pairs = zip(rows, (1.0, -1.0, 3.0, 50.0), strict=True)
+    losses = [lambda a=a, b=b: (w @ a - b).square().sum() / 2 for a, b in pairs]
+    assert gradient_left(losses, w, make_base, 600) < 0.06
+
+
+@BASES
+def test_gradients_vanish_beyond_a_plateau(make_base):
+    """Wells in a plane, whose slope at the start is that of the weight decay alone."""
+    w = nn.Parameter(torch.tensor([[5.0, 5.0]], dtype=torch.float64))
+    wells = [torch.tensor([c], dtype=w.dtype) for c in ((-1.0, 0.0), (1.0, 0.5), (0.0, -0.5))]
+    losses = [lambda c=c: 1 - (-(w - c).square().sum() / 2).exp() + 5e-3 * w.square().sum() for c in wells]
+    assert gradient_left(losses, w, make_base, 300) < 1e-4
+
+
 @pytest.mark.parametrize("start", [0.1, 0.9])
 @pytest.mark.parametrize("lr", [0.01, 30.0])
 def test_two_parabolas_between_whose_centres_light_never_moves(start, lr):
@@ -190,6 +234,20 @@ def test_the_users_learning_rate_is_left_alone_and_plain_steps_take_eta():
     take_steps(optimizer, model, batches, 3)
     assert (optimizer.param_groups[0]["lr"], optimizer.last_lr) == (1e-2, 0.01)
     assert optimizer.base.state_dict()["state"].keys() == state["state"].keys()
+
+
+@pytest.mark.parametrize(
+    ("given", "share"), [({"total_steps": 320}, 2.5 / 320), ({"progress": lambda: 0.9}, 0.9)], ids=["steps", "progress"]
+)
+def test_the_base_follows_the_schedule_of_the_watchdog_and_plain_steps_do_not(given, share):
+    model, batches = network(), data()
+    optimizer = certified(model, batches, **given)
+    take_steps(optimizer, model, batches, 3)
+    assert 0 < Watchdog().factor(share, 2) < 1
+    assert optimizer.last_lr == 1e-2 * Watchdog().factor(share, 2)
+    take_steps(optimizer, model, batches, 13, spoil={5: math.nan})
+    take_steps(optimizer, model, batches, 1)
+    assert optimizer.last_lr == optimizer.eta == 0.5
 
 
 @pytest.mark.parametrize("at", [5, 16, 21, 32, 40])

@@ -67,6 +67,12 @@ def test_a_base_epoch_that_does_not_is_undone_and_a_plain_one_is_next(f_end, out
     assert after.plain
 
 
+@pytest.mark.parametrize(("scale", "later"), [(0.25, 0.25 * 1.2), (0.9, 1.0)])
+def test_the_learning_rate_of_the_base_comes_back_while_its_epochs_are_kept(scale, later):
+    slow = CertifiedMemory(f=1.0, eta=0.5, scale=scale, epoch=10, batches=10.0, window=10)
+    assert decided(slow, {0.5: 0.9})[1].scale == later
+
+
 @pytest.mark.parametrize("spoilt", [{"f_tilde": math.inf}, {"direction_norm": math.nan}])
 @pytest.mark.parametrize("memory", [START, DUE], ids=["base", "plain"])
 def test_what_is_not_finite_is_undone_without_an_evaluation(memory, spoilt):

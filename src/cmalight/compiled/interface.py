@@ -52,6 +52,8 @@ class Method(IntEnum):
     SGD = 1
     ADAM = 2
     SOAP = 3
+    ADAGRAD = 4
+    ADADELTA = 5
 
 
 _I64, _DOUBLE, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p

@@ -15,7 +15,7 @@ typedef int64_t i64;
 enum Kind { LINEAR, EMBEDDING, ACTIVATION, DROPOUT, BATCH_NORM, LAYER_NORM };
 enum Function { RELU, LEAKY_RELU, ELU, GELU, GELU_TANH, SILU, SIGMOID, TANH, SOFTPLUS, HARDTANH };
 enum Loss { MSE, L1, BCE, CROSS_ENTROPY };
-enum Method { GRADIENT, SGD, ADAM, SOAP };
+enum Method { GRADIENT, SGD, ADAM, SOAP, ADAGRAD, ADADELTA };
 
 struct Layer {
   i64 kind, function;
@@ -38,7 +38,7 @@ struct Parameter {
 };
 
 struct Group {
-  double lr, weight_decay, first, second, eps;  // first, second: betas, or momentum and dampening
+  double lr, weight_decay, first, second, eps;  // first, second: betas, momentum and dampening, lr_decay, or rho
   i64 flag;                                     // nesterov, or decoupled weight decay
   i64 refresh_interval;                         // SOAP
 };
@@ -789,6 +789,8 @@ template <typename T> struct Network {
         case SGD: sgd_step(w, d, first, p.count, g, T(lr), p.fresh && number == 0); break;
         case ADAM: adam_step(w, d, first, second, p.count, g, lr, p.steps + double(number) + 1); break;
         case SOAP: Soap<T>(p, scratch[i]).step(w, d, g, lr, p.steps + double(number) + 1); break;
+        case ADAGRAD: adagrad_step(w, d, first, p.count, g, T(lr / (1 + (p.steps + double(number)) * g.first))); break;
+        case ADADELTA: adadelta_step(w, d, first, second, p.count, g, T(lr)); break;
       }
     }
     return penalty;
@@ -835,6 +837,27 @@ template <typename T> struct Network {
       const T own = d[i] + decay * w[i], m = first[i] + beta1 * (own - first[i]), v = beta2 * second[i] + rest2 * own * own;
       first[i] = m, second[i] = v;
       w[i] = shrink * w[i] - size * m / (std::sqrt(v) * root + eps);
+    }
+  }
+
+  static void adagrad_step(T* w, const T* d, T* sum, i64 n, const Group& g, T lr) {
+    const T decay = T(g.weight_decay), eps = T(g.eps);
+#pragma omp simd
+    for (i64 i = 0; i < n; i++) {
+      const T own = d[i] + decay * w[i], v = sum[i] + own * own;
+      sum[i] = v;
+      w[i] -= lr * own / (std::sqrt(v) + eps);
+    }
+  }
+
+  static void adadelta_step(T* w, const T* d, T* squares, T* moves, i64 n, const Group& g, T lr) {
+    const T decay = T(g.weight_decay), rho = T(g.first), rest = T(1 - g.first), eps = T(g.eps);
+#pragma omp simd
+    for (i64 i = 0; i < n; i++) {
+      const T own = d[i] + decay * w[i], v = rho * squares[i] + rest * own * own;
+      const T move = std::sqrt((moves[i] + eps) / (v + eps)) * own;
+      squares[i] = v, moves[i] = rho * moves[i] + rest * move * move;
+      w[i] -= lr * move;
     }
   }
 

@@ -32,7 +32,7 @@ def compile_training(model: nn.Module, loss_fn: Any, optimizer: Optimizer, batch
     Args:
         model: A stack of layers on the white list.
         loss_fn: MSELoss, L1Loss, BCEWithLogitsLoss or CrossEntropyLoss.
-        optimizer: SGD, Adam, AdamW, SOAP, CMALight, CMA or IG.
+        optimizer: SGD, Adam, AdamW, Adagrad, Adadelta, SOAP, CMALight, CMA, IG or COFF.
         batches: Inputs and targets.
 
     Returns:

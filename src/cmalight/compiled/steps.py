@@ -8,13 +8,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import SGD, Adadelta, Adagrad, Adam, AdamW, Optimizer
 from torch.optim import optimizer as optimizer_hooks
 
 from cmalight.compiled import interface
 from cmalight.compiled.interface import CannotCompile, Method
 
-_TORCH_METHODS: dict[type[Optimizer], Method] = {SGD: Method.SGD, Adam: Method.ADAM, AdamW: Method.ADAM}
+_TORCH_METHODS: dict[type[Optimizer], Method] = {
+    SGD: Method.SGD,
+    Adam: Method.ADAM,
+    AdamW: Method.ADAM,
+    Adagrad: Method.ADAGRAD,
+    Adadelta: Method.ADADELTA,
+}
 # Optimizers of `cmalight.optim`, by name: this room does not import them.
 _OWN_METHODS = {
     "cmalight.optim.cmalight.CMALight": Method.GRADIENT,
@@ -25,6 +31,13 @@ _OWN_METHODS = {
 }
 _REFUSED = ("maximize", "capturable", "differentiable", "amsgrad")
 _SOAP_SIDES = ("left", "left_basis", "right", "right_basis")
+# The state of a parameter besides the count of steps, in the kernel's order.
+_STATE = {
+    Method.ADAM: ("exp_avg", "exp_avg_sq"),
+    Method.SOAP: ("exp_avg", "exp_avg_sq", *_SOAP_SIDES),
+    Method.ADAGRAD: ("sum",),
+    Method.ADADELTA: ("square_avg", "acc_delta"),
+}
 
 
 class Steps:
@@ -71,6 +84,10 @@ class Steps:
             one.lr, one.weight_decay = float(group["lr"]), float(group["weight_decay"])
             if self.method is Method.SGD:
                 one.first, one.second, one.flag = group["momentum"], group["dampening"], group["nesterov"]
+            elif self.method is Method.ADAGRAD:
+                one.first, one.eps = group["lr_decay"], group["eps"]
+            elif self.method is Method.ADADELTA:
+                one.first, one.eps = group["rho"], group["eps"]
             elif self.method is not Method.GRADIENT:
                 one.first, one.second = group["betas"]
                 one.eps = group["eps"]
@@ -101,7 +118,7 @@ class Steps:
             if self.method is Method.SGD:
                 state, names = self._sgd_state(one, param, number, state)
             else:
-                state, names = self._adam_state(param, state)
+                state, names = self._counted_state(param, state), _STATE[self.method]
                 one.steps = float(state["step"])
             for place, name in enumerate(names):
                 size = param.shape if place < 2 else (_side(param, name),) * 2
@@ -118,13 +135,13 @@ class Steps:
             self._new.append((param, state))
         return state, ("momentum_buffer",)
 
-    def _adam_state(self, param: nn.Parameter, state: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def _counted_state(self, param: nn.Parameter, state: dict[str, Any]) -> dict[str, Any]:
         if not state:
             dtype = torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32
             state = {"step": torch.tensor(0.0, dtype=dtype)}
-            state |= {name: torch.zeros_like(param).detach() for name in ("exp_avg", "exp_avg_sq")}
+            state |= {name: torch.zeros_like(param).detach() for name in _STATE[self.method]}
             self._new.append((param, state))
-        return state, ("exp_avg", "exp_avg_sq", *(_SOAP_SIDES if self.method is Method.SOAP else ()))
+        return state
 
     def taken(self, count: int) -> None:
         """Write back what `fill` created, and count the steps.
@@ -137,7 +154,7 @@ class Steps:
         if self.method is Method.SOAP:
             for param in self._trained:
                 self._optimizer.state[param]["step"] += count
-        elif self.method is Method.ADAM:
+        elif self.method in _STATE:
             torch._foreach_add_([self._optimizer.state[param]["step"] for param in self._trained], count)
 
 

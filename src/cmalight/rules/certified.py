@@ -13,7 +13,9 @@ from cmalight.rules.baselines import MonotoneRule
 from cmalight.rules.epochs import Decision, InnerCycle, Known, Values
 from cmalight.rules.outcome import Outcome
 from cmalight.rules.paper import Constants
+from cmalight.rules.watchdog import Watchdog
 
+_SCHEDULE = Watchdog()
 _LEAST_SCALE = 1e-30  # keeps the scale a normal number in single precision
 
 
@@ -57,6 +59,7 @@ class CertifiedRule:
         delta: δ; the line search of a plain epoch tries alpha/δ after alpha.
         max_extrapolations: How often one line search may extend its step.
         shrink: Factor of the base's learning rate after an epoch that was undone.
+        grow: The same after one that was kept, until the user's learning rate is reached.
     """
 
     eta: float = 0.5
@@ -66,6 +69,7 @@ class CertifiedRule:
     delta: float = 0.5
     max_extrapolations: int = 100
     shrink: float = 0.5
+    grow: float = 1.2
 
     def init(self, f_0: float, *, epoch: int, batches: float, position: int = 0) -> CertifiedMemory:
         """Start at f(w⁰).
@@ -87,6 +91,15 @@ class CertifiedRule:
         """The highest f at which an epoch of the base is kept: f(w^k) − γη/K."""
         return memory.f - self.gamma * memory.eta / memory.batches
 
+    def factor(self, progress: float | None, steps: int) -> float:
+        """The watchdog's schedule for the next step of the base; plain steps take η.
+
+        Args:
+            progress: As in `Watchdog.factor`.
+            steps: As in `Watchdog.factor`.
+        """
+        return _SCHEDULE.factor(progress, steps)
+
     def decide(
         self, memory: CertifiedMemory, end: InnerCycle, ask: Values, steps: int
     ) -> tuple[Decision, CertifiedMemory]:
@@ -104,17 +117,18 @@ class CertifiedRule:
             after = replace(memory, eta=memory.eta * decision.zeta_factor, due=False)
         else:
             decision = self._base(memory, end, ask)
-            undone = not decision.outcome.keeps
-            scale = max(_LEAST_SCALE, memory.scale * (self.shrink if undone and not memory.plain else 1.0))
-            after = replace(memory, scale=scale, due=undone)
+            factor = 1.0 if memory.plain else decision.zeta_factor
+            scale = min(1.0, max(_LEAST_SCALE, factor * memory.scale))
+            after = replace(memory, scale=scale, due=not decision.outcome.keeps)
         return decision, replace(after, f=decision.phi, window=memory.window - steps or memory.epoch)
 
     def _base(self, memory: CertifiedMemory, end: InnerCycle, ask: Values) -> Decision:
         f_end = ask.f_at(end.zeta) if end.is_finite else math.inf
         if f_end <= self.bound(memory):
-            return Decision(Outcome.KEPT, end.zeta, 1.0, f_end, f_end)
+            # Without growth a base that once took too long steps would creep for ever, and never be undone again.
+            return Decision(Outcome.KEPT, end.zeta, self.grow, f_end, f_end)
         outcome = Outcome.UNDONE if math.isfinite(f_end) else Outcome.DIVERGED
-        return Decision(outcome, 0.0, 1.0, memory.f, memory.f)
+        return Decision(outcome, 0.0, self.shrink, memory.f, memory.f)
 
     def _plain(self, memory: CertifiedMemory, end: InnerCycle, ask: Values) -> Decision:
         """CMA's rule, with f(w^k) in the place of f(w⁰): nothing that lies higher is kept."""
