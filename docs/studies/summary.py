@@ -1,7 +1,9 @@
-"""The tables of docs/results/auto.md from results of the test-bed: `python docs/studies/summary.py FOLDER [FOLDER ...]`.
+"""The tables of docs/results/auto.md from results of the test-bed.
 
-A folder is one that `cmalight bench run` or `bench merge` wrote, or an archive of it. A rival is a run of Adam or AdamW;
-the best of them is chosen afterwards, for each problem and seed.
+    python docs/studies/summary.py FOLDER [FOLDER ...]
+
+A folder is one that `cmalight bench run` or `bench merge` wrote, or an archive of it. A rival is a
+run of Adam or AdamW; the best of them is chosen afterwards, for each problem and seed.
 """
 
 import argparse
@@ -30,8 +32,14 @@ def wide(runs: pd.DataFrame, value: str) -> pd.DataFrame:
 def rows(runs: pd.DataFrame) -> pd.DataFrame:
     """One row per solver that is no rival."""
     # A run that diverged or died has no loss to be proud of.
-    runs = runs.assign(loss=runs["final_loss"].where(runs["status"] == "done", np.inf).fillna(np.inf))
-    losses, first, validation = wide(runs, "loss"), wide(runs, "initial_loss"), wide(runs, "final_validation_loss")
+    runs = runs.assign(
+        loss=runs["final_loss"].where(runs["status"] == "done", np.inf).fillna(np.inf)
+    )
+    losses, first, validation = (
+        wide(runs, "loss"),
+        wide(runs, "initial_loss"),
+        wide(runs, "final_validation_loss"),
+    )
     accepted, seconds = wide(runs, "accepted"), wide(runs, "seconds")
     rivals = [name for name in losses if name.startswith("adam")]
     best = losses[rivals].idxmin(axis=1)
@@ -69,22 +77,30 @@ def rows(runs: pd.DataFrame) -> pd.DataFrame:
 def by_problem(runs: pd.DataFrame, solver: str) -> pd.DataFrame:
     """One row per problem: the solver over the best rival, geometric mean over the seeds."""
     losses = wide(runs, "final_loss")
-    ratio = losses[solver] / losses[[name for name in losses if name.startswith("adam")]].min(axis=1)
+    ratio = losses[solver] / losses[[name for name in losses if name.startswith("adam")]].min(
+        axis=1
+    )
     return ratio.groupby(level=[0, 1]).agg([mean, "min", "max"])
 
 
 def main() -> None:
     """Print a table for each folder."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", nargs="+", type=Path)
-    parser.add_argument("--problems", metavar="SOLVER", help="also one row per problem for this solver")
+    parser.add_argument(
+        "--problems", metavar="SOLVER", help="also one row per problem for this solver"
+    )
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     pd.set_option("display.width", 250, "display.max_columns", None, "display.max_colwidth", None)
     for folder in args.folders:
         runs = load(folder).runs
         complete = runs.groupby(PROBLEM)["solver"].transform("nunique") == runs["solver"].nunique()
-        print(f"\n{folder.name}: {complete.sum()} of {len(runs)} runs are of problems that every solver has finished")
+        print(
+            f"\n{folder.name}: {complete.sum()} of {len(runs)} runs are of problems that every solver has finished"
+        )
         print(rows(runs[complete]).to_string(float_format="{:.3g}".format))
         if args.problems:
             print(by_problem(runs[complete], args.problems).to_string(float_format="{:.3g}".format))

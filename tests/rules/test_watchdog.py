@@ -62,12 +62,17 @@ def test_an_even_number_of_ends_has_the_upper_median() -> None:
     assert bound(memory) == 10.0 + 4 * (20.0 - 10.0)
 
 
-def test_a_window_gives_back_at_most_a_sixteenth_of_the_gain() -> None:
+def test_a_short_window_gives_back_at_most_a_sixteenth_of_the_gain() -> None:
     assert bound(after([50.0, 10.0])) == 10.0 + (100.0 - 10.0) / 16  # the recent ends would allow 10 + 4 * 40
 
 
-def test_a_window_may_always_give_back_twice_the_error() -> None:
+def test_a_short_window_may_always_give_back_twice_the_error() -> None:
     assert bound(after([90.0], error=5.0)) == 90.0 + 2 * 5.0  # a sixteenth of the gain would be less
+
+
+def test_long_windows_may_give_back_a_quarter_of_the_gain_and_four_times_the_error() -> None:
+    assert bound(replace(after([50.0, 10.0]), window=10)) == 10.0 + (100.0 - 10.0) / 4
+    assert bound(replace(after([60.0, 58.0, 55.0], error=5.0), window=10)) == 55.0 + 4 * 5.0
 
 
 def test_only_the_last_ends_count() -> None:
@@ -212,13 +217,16 @@ def test_claim_1_no_kept_end_is_above_f_0_plus_its_error(f_0: float, error: floa
         assert not verdict.keeps or memory.ends[-1] == loss
 
 
-@given(whole_losses, st.integers(0, 100).map(float), any_losses)
-def test_claim_1_at_most_a_sixteenth_of_the_gain_is_given_back(f_0: float, error: float, losses: list[float]) -> None:
+@given(whole_losses, st.integers(0, 100).map(float), any_losses, st.integers(1, 30))
+def test_claim_1_only_a_part_of_the_gain_is_given_back(
+    f_0: float, error: float, losses: list[float], steps: int
+) -> None:
     memory = RULE.init(f_0, error)
     for loss in losses:
-        _, memory = RULE.decide(memory, loss, 1)
-        given_back = memory.ends[-1] - memory.lowest
-        assert given_back <= max(2 * error, (f_0 + error - memory.lowest) / 16)
+        is_short = memory.window < 10
+        _, memory = RULE.decide(memory, loss, steps)
+        given_back, gain = memory.ends[-1] - memory.lowest, f_0 + error - memory.lowest
+        assert given_back <= (max(2 * error, gain / 16) if is_short else max(4 * error, gain / 4))
 
 
 @given(whole_losses, st.integers(0, 100).map(float), any_losses, st.integers(0, 100))

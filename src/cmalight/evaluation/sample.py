@@ -14,11 +14,10 @@ from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.counting import batch_size
 
 SEED = 0x5A3917
-# At least so many rows.
+# One batch: a step has a forward and a backward pass, an evaluation has a forward pass only, so the some sixty
+# evaluations of a run of 1,500 steps cost less than 2 % of it. At least so many rows, and at most _ROWS.
 _LEAST_ROWS = 16
-# One batch, but not more than this many rows: a step has a forward and a backward pass, an evaluation has a forward pass
-# only. So the some sixty evaluations of a run of 1,500 steps cost less than 2 % of it. More than a batch, up to this many
-# rows, where rows and weights make up so few products that they cost next to nothing.
+# More rows than a batch where they cost next to nothing: this many products of rows and weights.
 _ROWS, _PRODUCTS = 512, 1 << 20
 # The sample and others of its size show, once, how far the sample's loss may be from that of all data.
 _PARTS = 8
@@ -93,7 +92,7 @@ def _drawn(population: Sequence[int], count: int) -> list[list[int]]:
     """Random parts of equal size, without a member in common; one part where there are no more members."""
     generator = torch.Generator().manual_seed(SEED)
     places = torch.randperm(len(population), generator=generator)[: _PARTS * count]
-    parts = places.split(count)
+    parts = torch.split(places, count)
     whole = [part for part in parts if len(part) == count] or parts[:1]
     return [[population[place] for place in part.sort().values.tolist()] for part in whole]
 

@@ -62,7 +62,8 @@ class Watchdog:
     Attributes:
         memory: Number of kept ends that a window is compared with. A window is this part of the steps so far.
         slack: A window may end this many times as high above the lowest of these ends as their median is, and give
-            back one part in `slack` squared of what is gained since the start.
+            back one part in so many of what is gained since the start; one in `slack` squared while windows have
+            fewer than `memory` steps.
         shrink: Factor of the scale after an undone window; each way back up is a division by it.
         first_window: Number of steps of the first windows.
         last_window: Number of steps that windows grow to.
@@ -139,9 +140,14 @@ class Watchdog:
             return max(last, top)  # nothing is gained yet, so the ends say nothing about what is normal
         ends = sorted(memory.ends)
         recent = ends[0] + self.slack * (ends[len(ends) // 2] - ends[0])
-        # The median may creep up from window to window; the lowest loss since the start does not.
-        overall = memory.lowest + max(2.0 * memory.error, (top - memory.lowest) / self.slack**2)
-        return max(last, min(top, recent, overall))
+        # The median may creep up from window to window; the lowest loss since the start does not. The first, short,
+        # windows may give back less: steps that are far too long do their damage there, and the loss hardly shows it.
+        gain = top - memory.lowest
+        if memory.window < self.memory:
+            room = max(2.0 * memory.error, gain / self.slack**2)
+        else:
+            room = max(self.slack * memory.error, gain / self.slack)
+        return max(last, min(top, recent, memory.lowest + room))
 
     def _keep(self, memory: Memory, f_end: float) -> Memory:
         kept = memory.kept + 1
