@@ -24,7 +24,7 @@ TITLES = {(): "Nothing goes wrong", GARBAGE: "Targets of two batches times 10,00
 def problem(seed: int) -> tuple[torch.Tensor, torch.Tensor, nn.Module]:
     """Inputs, targets and a network; the seed is that of the weights."""
     x = 2 * torch.rand(4000, 8, generator=torch.Generator().manual_seed(0)) - 1
-    y = torch.sin(3 * x[:, :4].sum(1, keepdim=True)) * x[:, 4:5] + x[:, 5:6] ** 2
+    y = torch.sin(2 * x[:, :4].sum(1, keepdim=True)) * x[:, 4:5] + x[:, 5:6] ** 2
     torch.manual_seed(seed)
     hidden = [nn.Linear(8, 50), nn.Tanh(), nn.Linear(50, 50), nn.Tanh()]
     return x, y, nn.Sequential(*hidden, nn.Linear(50, 1))
@@ -80,10 +80,10 @@ def draw() -> str:
             for step in garbage:
                 axes.axvline(step, color="0.5", linewidth=0.8, linestyle=":")
             axes.set_title(title, loc="left", fontsize=10.5)
-            axes.set(xlabel="step", xlim=(0, steps[-1]), ylim=(3e-3, 10))
+            axes.set(xlabel="step", xlim=(0, steps[-1]), ylim=(1e-4, 20))
             axes.spines["right"].set_visible(False)
         panels[0].set_ylabel("training loss")
-        panels[1].legend(frameon=False, loc="lower left")
+        panels[0].legend(frameon=False, loc="upper right")
         stream = io.StringIO()
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
