@@ -639,6 +639,19 @@ def test_a_step_passes_few_functions_and_a_window_not_many():
     assert len(calls) - per_step <= 60, calls
 
 
+def test_the_error_of_the_sample_is_measured_again_when_windows_become_long():
+    """Under cross-entropy all rows may have the same loss at the start, and differ later."""
+    model = network()
+    optimizer = controlled(model, data(), rule=Watchdog(memory=3), total_steps=100)
+    seen = []
+    optimizer.on_report = lambda report: seen.append((optimizer._memory.window, optimizer._memory.noise))
+    take_steps(optimizer, model, data(), 30)
+    assert all((noise is None) == (window < 3) for window, noise in seen)
+    assert seen[0][1] is None
+    assert seen[-1][1] > 0
+    assert len({noise for _, noise in seen}) == 2  # once
+
+
 def test_token_lists_in_a_data_set_cost_nothing():
     """Nothing walks through the data: they are asked for the rows of the sample only."""
 

@@ -72,7 +72,10 @@ def test_a_short_window_may_always_give_back_twice_the_error() -> None:
 
 def test_long_windows_may_give_back_a_quarter_of_the_gain_and_four_times_the_error() -> None:
     assert bound(replace(after([50.0, 10.0]), window=10)) == 10.0 + (100.0 - 10.0) / 4
-    assert bound(replace(after([60.0, 58.0, 55.0], error=5.0), window=10)) == 55.0 + 4 * 5.0
+    later = replace(after([60.0, 58.0, 55.0], error=5.0), window=10)
+    assert bound(later) == 55.0 + 4 * 5.0
+    assert bound(replace(later, noise=4.0)) == 55.0 + 4 * 5.0  # the larger of both
+    assert bound(replace(later, noise=6.0, ends=(90.0, 90.0, 55.0))) == 55.0 + 4 * 6.0
 
 
 def test_only_the_last_ends_count() -> None:

@@ -262,6 +262,9 @@ class Controlled(WindowOptimizer):
         outcome = Outcome.KEPT if verdict.keeps else (Outcome.UNDONE if math.isfinite(f_end) else Outcome.DIVERGED)
         if not verdict.keeps:
             self.roll_back()
+        if memory_after.noise is None and memory_after.window >= self.rule.memory:
+            # At the start all rows may have the same loss, as under cross-entropy; by now they differ.
+            memory_after = replace(memory_after, noise=self._error())
         self._memory = memory_after
         report = WindowReport(steps, outcome, memory.ends[-1], f_end, verdict.bound, memory_after.scale)
         self._say_what_is_odd()
@@ -332,10 +335,13 @@ class Controlled(WindowOptimizer):
     def _memory_now(self) -> Memory:
         if self._memory is None:
             refuse_unequal_loaders(self.objective, self.ranks(self.objective))
-            sample = getattr(self.objective, "sample", None)
-            error = 0.0 if sample is None else sample().error()
-            self._memory = self.rule.init(self._look(), error)
+            self._memory = self.rule.init(self._look(), self._error())
         return self._memory
+
+    def _error(self) -> float:
+        """How far the sample's loss may be from that of all data."""
+        sample = getattr(self.objective, "sample", None)
+        return 0.0 if sample is None else sample().error()
 
     def _begun(self) -> Window:
         """The window for the next step, its first loss evaluated."""

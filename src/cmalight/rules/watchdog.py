@@ -25,6 +25,7 @@ class Memory:
         scale: Factor of the step size, in (0, 1].
         window: Number of steps of the next window.
         steps: Steps of all windows so far, including undone ones.
+        noise: As the error, where the first short windows end; None before.
         cooldown: Number of windows to keep before the scale rises.
         kept: Windows kept since the scale or the cooldown last changed.
         refused: Windows undone in a row.
@@ -37,6 +38,7 @@ class Memory:
     scale: float
     window: int
     steps: int = 0
+    noise: float | None = None
     cooldown: int = 0
     kept: int = 0
     refused: int = 0
@@ -146,7 +148,7 @@ class Watchdog:
         if memory.window < self.memory:
             room = max(2.0 * memory.error, gain / self.slack**2)
         else:
-            room = max(self.slack * memory.error, gain / self.slack)
+            room = max(self.slack * max(memory.error, memory.noise or 0.0), gain / self.slack)
         return max(last, min(top, recent, memory.lowest + room))
 
     def _keep(self, memory: Memory, f_end: float) -> Memory:
