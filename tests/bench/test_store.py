@@ -76,7 +76,7 @@ def test_a_file_under_the_name_of_another_run_is_damaged(tmp_path, caplog):
     (path,) = (tmp_path / "runs").glob("*.json")
     path.rename(path.with_name("0" * 32 + ".json"))
     assert len(bench.load(tmp_path).runs) == 0
-    assert "another run than its name says" in caplog.text
+    assert "another one than its name says" in caplog.text
 
 
 def test_a_damaged_spec_file_costs_no_result(tmp_path, caplog):

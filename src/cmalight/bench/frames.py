@@ -173,29 +173,28 @@ def _short(value: object) -> str:
 
 
 def _notes(runs: pandas.DataFrame) -> Iterator[str]:
+    done = runs[runs["status"] == "done"]
+    wall = done[done["clock"] == "wall"]
     solvers = runs.groupby(["problem", "seed"])["solver"].nunique()
-    partial = int((solvers < runs["solver"].nunique()).sum())
-    if partial:
-        yield f"{partial} of {len(solvers)} starts lack a result of one of the solvers; comparisons leave them out"
-    timed = runs[runs["status"] == "done"]
-    by_wall = timed[timed["clock"] == "wall"]
-    shared = int((by_wall["workers"] > 1).sum())
-    if shared:
-        yield f"{shared} of {len(timed)} runs shared their machine with other runs; compare their seconds with care"
-    busy = int((by_wall["load"] > by_wall["cores"]).sum())
-    if busy:
-        yield f"{busy} of {len(timed)} runs began on a machine with more work than cores"
-    if len(by_wall) < len(timed):
-        yield f"{len(timed) - len(by_wall)} of {len(timed)} runs are timed by the processor time that they took"
-    for what, column in (("machines", "host"), ("processors", "cpu"), ("versions of torch", "version_torch")):
-        mixed = int((timed.groupby(["problem", "seed"])[column].nunique() > 1).sum())
-        if mixed:
-            yield f"on {mixed} problems and seeds the solvers ran on different {what}; their seconds do not compare"
-    # The package's own solvers have one digest per state of the code, unless a user's network is among them.
-    known = runs[~runs["solver_name"].str.contains(".py:", regex=False)]
-    mixed = int((known.groupby("problem")["code"].nunique() > 1).sum())
-    if mixed:
-        yield f"on {mixed} problems the results are of different code; do not compare them"
-    failed = len(runs) - len(timed)
-    if failed:
-        yield f"{failed} of {len(runs)} runs have no final loss: they failed, diverged, crashed or timed out"
+    own = runs["solver_name"].str.contains(".py:", regex=False)  # has a digest of its own
+    of_starts, of_done = f"of {len(solvers)} starts", f"of {len(done)} finished runs"
+    counts = {
+        f"{of_starts} lack a result of one of the solvers; comparisons leave them out": solvers
+        < runs["solver"].nunique(),
+        f"{of_done} shared their machine with other runs; compare their seconds with care": wall["workers"] > 1,
+        f"{of_done} began on a machine with more work than cores": wall["load"] > wall["cores"],
+        f"{of_done} are timed by the processor time that they took": done["clock"] != "wall",
+        "problems have results of different code; do not compare them": _varies(runs[~own], ["problem"], "code"),
+        f"of {len(runs)} runs have no final loss: they failed, diverged, crashed or timed out": runs["status"]
+        != "done",
+    }
+    for what, name in (("machines", "host"), ("processors", "cpu"), ("versions of torch", "version_torch")):
+        text = f"{of_starts} were run on different {what}; their seconds do not compare"
+        counts[text] = _varies(done, ["problem", "seed"], name)
+    for text, cases in counts.items():
+        if cases.any():
+            yield f"{cases.sum()} {text}"
+
+
+def _varies(runs: pandas.DataFrame, by: list[str], name: str) -> pandas.Series[bool]:
+    return runs.groupby(by)[name].nunique() > 1

@@ -13,10 +13,10 @@ import io
 import logging
 import tarfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import filelock
 from pydantic import ValidationError
@@ -27,6 +27,7 @@ from cmalight.files import write_atomically
 
 _logger = logging.getLogger("cmalight")
 _ARCHIVE = ".tar.xz"
+Model = TypeVar("Model", bound=Frozen)
 
 
 class FolderInUseError(RuntimeError):
@@ -121,44 +122,40 @@ def write_result(folder: Path, result: Result) -> None:
 
 def read_results(folder: str | Path) -> Iterator[Result]:
     """The results of a folder or an archive; a damaged file is named in a warning and left out."""
-    for place, name, content in _files(Path(folder), "runs"):
-        try:
-            result = Result.model_validate_json(content)
-            if f"{result.run.key}.json" != name:
-                raise ValueError("it holds another run than its name says")
-            yield result
-        except ValueError as error:
-            _warn_of_damage(place, error)
+    return _read(Path(folder), "runs", Result, lambda result: result.run.key)
 
 
 def read_specs(folder: str | Path) -> Iterator[Planned]:
     """The specs that were run in a folder; a damaged file is named in a warning and left out."""
-    for place, _, content in _files(Path(folder), "specs"):
+    return _read(Path(folder), "specs", Planned, lambda planned: planned.spec.name)
+
+
+def _read(folder: Path, part: str, model: type[Model], name_of: Callable[[Model], str]) -> Iterator[Model]:
+    for name, content in _files(folder, part):
         try:
-            yield Planned.model_validate_json(content)
+            found = model.model_validate_json(content)
+            if f"{name_of(found)}.json" != name:
+                raise ValueError("it holds another one than its name says")
+            yield found
         except ValueError as error:
-            _warn_of_damage(place, error)
+            why = f"{error.error_count()} errors" if isinstance(error, ValidationError) else error
+            _logger.warning("%s is damaged and left out (%s)", folder / part / name, why)
 
 
-def _warn_of_damage(place: Path, error: ValueError) -> None:
-    why = f"{error.error_count()} errors" if isinstance(error, ValidationError) else error
-    _logger.warning("%s is damaged and left out (%s)", place, why)
-
-
-def _files(folder: Path, part: str) -> Iterator[tuple[Path, str, bytes]]:
-    """Place, name and content of the JSON files in a part of a folder or an archive."""
+def _files(folder: Path, part: str) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the JSON files in a part of a folder or an archive."""
     if folder.name.endswith(_ARCHIVE) and folder.is_file():
         with tarfile.open(folder, "r:xz") as archive:
             for member in archive:
                 path = Path(member.name)
                 file = archive.extractfile(member) if path.parent.name == part and path.suffix == ".json" else None
                 if file is not None:
-                    yield folder / path, path.name, file.read()
+                    yield path.name, file.read()
         return
     if not (folder / "runs").is_dir():
         raise ValueError(f"{folder} is not a results folder: there is no {folder / 'runs'}")
     for path in sorted((folder / part).glob("*.json")):
-        yield path, path.name, path.read_bytes()
+        yield path.name, path.read_bytes()
 
 
 def _pack(files: Mapping[str, str], file: BinaryIO) -> None:
