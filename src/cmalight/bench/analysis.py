@@ -7,7 +7,7 @@ losses set no target for the others.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas
 
 from cmalight.bench.frames import Results
-from cmalight.errors import check_choice, check_share, invalid
+from cmalight.errors import check_choice, check_share
 
 Measure = Literal["seconds", "work", "evaluations", "epochs"]
 Loss = Literal["train_loss", "validation_loss"]
@@ -131,24 +131,18 @@ def data_profile(costs: pandas.DataFrame) -> pandas.DataFrame:
     return _shares(costs, start=0.0, name="cost")
 
 
-def profile_area(costs: pandas.DataFrame, *, limit: float = AREA_LIMIT) -> pandas.DataFrame:
-    """Area under each performance profile over log(ratio), from 1 to `limit`, as a share of the whole.
+def profile_area(costs: pandas.DataFrame) -> pandas.DataFrame:
+    """Area under each performance profile over log(ratio), from 1 to 100, as a share of the whole.
 
-    1 is a solver that is the best on every problem, 0 one that is never within `limit` times the best.
+    1 is a solver that is the best on every problem, 0 one that is never within 100 times the best.
 
     Args:
         costs: One row per problem, one column per solver, inf for never; what `solution_costs` gives.
-        limit: The largest ratio that counts, above 1.
 
     Returns:
         One row per solver: `area`, and `low` and `high`, the 95 % bootstrap interval over problems.
-
-    Raises:
-        ValueError: If the limit is not above 1.
     """
-    if not limit > 1:
-        raise invalid("limit", limit, "a ratio above 1")
-    gains = np.clip(1.0 - np.log(ratios(costs).to_numpy()) / np.log(limit), 0.0, 1.0)
+    gains = np.clip(1.0 - np.log(ratios(costs).to_numpy()) / np.log(AREA_LIMIT), 0.0, 1.0)
     areas = np.full((3, len(costs.columns)), np.nan)
     if len(costs):
         means = gains[resampled(len(costs), RESAMPLES)].mean(axis=1)
@@ -216,17 +210,16 @@ def status_text(statuses: Iterable[str]) -> str:
     return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in Counter(statuses).most_common())
 
 
-def results_table(results: Results, *, taus: Sequence[float] = TABLE_TAUS) -> pandas.DataFrame:
+def results_table(results: Results) -> pandas.DataFrame:
     """One row per problem and solver: how the runs ended, and medians over the seeds.
 
     A failed run counts as an infinite loss and an accuracy of minus infinity; NaN where no run of the problem has the
     figure. `evaluations` (in passes over the data, looks at a sample included) and `accepted` describe what was done
-    and are medians over the runs that report them.
+    and are medians over the runs that report them. `seconds_to_TAU` is the cost to that precision, and `reached_TAU`
+    the number of runs that reached it.
 
     Args:
         results: What `cmalight.bench.load` gives.
-        taus: Precisions, as in `solution_costs`. For each, `seconds_to_TAU` and `reached_TAU`, the number of runs
-            that reached it.
 
     Returns:
         The table, in the order of the runs.
@@ -239,7 +232,7 @@ def results_table(results: Results, *, taus: Sequence[float] = TABLE_TAUS) -> pa
     groups = by_run.drop(columns="seed").groupby(row, sort=False)
     table: pandas.DataFrame = groups.median()
     table.insert(0, "ended", runs.groupby(row, sort=False)["status"].agg(status_text))
-    for tau in taus:
+    for tau in TABLE_TAUS:
         costs: Any = solution_costs(results, tau, per="seed", complete=False).stack().groupby(row, sort=False)
         table[f"seconds_to_{tau:g}"] = costs.median()
         table[f"reached_{tau:g}"] = costs.agg(lambda found: int(np.isfinite(found).sum()))

@@ -5,7 +5,7 @@ const COLOURS = [
 ];
 const DASHES = { solid: "solid", dash: "dashed", dot: "dotted" }; // Plotly's words, and those of CSS
 const INK = "#1b2230", GRID = "#e6e9ef", LINE = "#aab2c0";
-const LOG = { type: "log", tickformat: "~g", minor: { ticks: "outside", ticklen: 3, tickcolor: LINE } };
+const LOG = { type: "log", tickformat: "~g", nticks: 4, minor: { ticks: "outside", ticklen: 3, tickcolor: LINE } };
 const LOG_X = { ...LOG, nticks: 3 }; // labels beside each other need more room
 
 function lookOf(solver) {
@@ -37,24 +37,24 @@ function line(solver, x, y, { look, ...more } = {}) {
 }
 
 // `profiles` has the steps of each solver.
-function drawProfile(id, solvers, profiles, end, xaxis, why) {
+function drawProfile(id, { solvers, per }, profiles, end, xaxis, why) {
   const traces = profiles.map(({ x, y }, n) => line(solvers[n], [...x, end], [...y, y.at(-1)], {
     look: { shape: "hv" }, hovertemplate: "%{y:.0%} within %{x:.4g}",
   }));
-  draw(id, traces, xaxis, { title: "share of problems", range: [-0.03, 1.04], tickformat: ".0%" }, why);
+  draw(id, traces, xaxis, { title: `share of ${per === "seed" ? "starts" : "problems"}`, range: [-0.03, 1.04], tickformat: ".0%" }, why);
 }
 
-function drawPerformance(id, solvers, profiles, why) {
+function drawPerformance(id, view, profiles, why) {
   const end = 1.1 * Math.max(2, ...profiles.map(({ x }) => x.at(-1)));
   const range = [-0.02 * Math.log10(end), Math.log10(end)];
-  drawProfile(id, solvers, profiles, end, { title: "cost / least cost of a solver", ...LOG_X, range }, why);
+  drawProfile(id, view, profiles, end, { title: "cost / least cost of a solver", ...LOG_X, range }, why);
 }
 
-function drawData(id, solvers, profiles, unit, why) {
+function drawData(id, view, profiles, unit, why) {
   const places = profiles.flatMap(({ x }) => x).filter((x) => x > 0), most = Math.max(1e-9, ...places);
   const log = most > 50 * least(places), end = (log ? 1.3 : 1.05) * most;
   const scale = log ? { ...LOG_X, range: [least(places) / 1.3, end].map(Math.log10) } : { range: [-0.02 * end, end] };
-  drawProfile(id, solvers, profiles, end, { title: unit, ...scale }, why);
+  drawProfile(id, view, profiles, end, { title: unit, ...scale }, why);
 }
 
 // One thin line per run, with a cross where a run failed.

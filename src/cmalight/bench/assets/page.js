@@ -47,11 +47,12 @@ function drawAllCurves(view) {
     + (failed ? ` ${failed} of ${runs.length} runs failed: ${counted}.` : "");
 }
 
-function drawProfiles({ solvers, per }, rows, ratios) {
+function drawProfiles(view, rows, ratios) {
+  const { solvers, per } = view;
   const why = solvers.length ? "No problem has a result of every solver shown." : NO_SOLVER;
   const profiles = (values, start) => (rows.length ? solvers.map((_, n) => sharesOf(values(n), start)) : []);
-  drawPerformance("performance", solvers, profiles((n) => ratios.map((row) => row[n]), 1), why);
-  drawData("data-profile", solvers, profiles((n) => rows.map((row) => row.costs[n]), 0), label("measure"), why);
+  drawPerformance("performance", view, profiles((n) => ratios.map((row) => row[n]), 1), why);
+  drawData("data-profile", view, profiles((n) => rows.map((row) => row.costs[n]), 0), label("measure"), why);
   const over = per === "problem" ? "data set and network; the median over the seeds" : "data set, network and seed";
   at("profile-hint").textContent = `Over the ${count(rows.length, per === "problem" ? "problem" : "start")} (${over}) `
     + "that every solver shown has a result of. Area: under the performance profile up to a ratio of "
