@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 
 import cmalight
-from cmalight.bench import Result, read_spec
+from cmalight.bench import Result, plan, read_spec
 from cmalight.bench.models import Machine, Points
+from cmalight.bench.store import begin, write_result
 
 OWN = Path(__file__).with_name("own_code.py")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cmalight.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
@@ -34,6 +35,15 @@ def result_of(run, losses=(1.0, 0.5, 0.25), **changes):
     )
     machine = Machine(host="here", cores=2, load=0.1, versions={"torch": "2"})
     return Result(**{"run": run, "status": "done", "points": points, "machine": machine, **changes})
+
+
+def folder_of(path, study, results=None):
+    """A results folder of the study with these results; by default one for each run."""
+    runs = plan(study)
+    begin(path, study, [run.key for run in runs])
+    for result in map(result_of, runs) if results is None else results:
+        write_result(path, result)
+    return path
 
 
 def own(name):

@@ -12,7 +12,7 @@ import pytest
 from cmalight import bench
 from cmalight.bench import store
 from cmalight.bench.report import MOST_OF_A_RUN, TAUS, page_data, render_page
-from tests.bench.common import result_of
+from tests.bench.common import folder_of, result_of
 from tests.bench.frames import results, run
 
 SPEC = {"datasets": ["diabetes"], "networks": ["1x5"], "solvers": ["adam", "sgd"], "seeds": 2, "epochs": 3}
@@ -21,11 +21,8 @@ LOSSES = {"adam": [1.0, 0.5, 0.25, 0.125], "sgd": [1.0, 0.75, 0.5, 0.25]}
 
 def fill(folder, spec, **changes):
     """A results folder of the spec, with made-up results; `changes` of every run make them those of another spec."""
-    runs = bench.plan(spec)
-    store.begin(folder, spec, [one.key for one in runs])
-    for one in runs:
-        store.write_result(folder, result_of(one.model_copy(update=changes), LOSSES[one.solver]))
-    return folder
+    made = [result_of(one.model_copy(update=changes), LOSSES[one.solver]) for one in bench.plan(spec)]
+    return folder_of(folder, spec, made)
 
 
 @pytest.fixture(scope="module")

@@ -8,16 +8,8 @@ import pytest
 from cmalight import bench
 from cmalight.bench import plan
 from cmalight.bench.models import Machine, Result
-from cmalight.bench.store import FolderInUseError, begin, locked, write_result
-from tests.bench.common import result_of, spec
-
-
-def folder_of(path, study, results=None):
-    runs = plan(study)
-    begin(path, study, [run.key for run in runs])
-    for result in results if results is not None else map(result_of, runs):
-        write_result(path, result)
-    return path
+from cmalight.bench.store import FolderInUseError, begin, locked
+from tests.bench.common import folder_of, result_of, spec
 
 
 def test_a_result_survives_its_file(tmp_path):
