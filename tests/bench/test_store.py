@@ -8,7 +8,7 @@ import pytest
 from cmalight import bench
 from cmalight.bench import plan
 from cmalight.bench.models import Machine, Result
-from cmalight.bench.store import FolderInUseError, begin, locked
+from cmalight.bench.store import FolderInUseError, begin, is_locked, locked
 from tests.bench.common import folder_of, result_of, spec
 
 
@@ -173,6 +173,7 @@ def test_merging_joins_folders_and_keeps_a_finished_result(tmp_path, out):
     assert bench.merge([tmp_path / "a", tmp_path / "b"], tmp_path / out) == 2
     results = bench.load(tmp_path / out).current()
     assert results.runs["status"].tolist() == ["done", "done"]
+    assert not is_locked(tmp_path / out)
     assert bench.merge([tmp_path / out], tmp_path / "again") == 2
 
 

@@ -14,7 +14,7 @@ import logging
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -101,9 +101,9 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def is_locked(folder: str | Path) -> bool:
-    """Whether a driver works on a folder now."""
+    """Whether a driver works on a folder now; on an archive none does."""
     try:
-        with locked(Path(folder)):
+        with locked(Path(folder)) if Path(folder).is_dir() else nullcontext():
             return False
     except FolderInUseError:
         return True
