@@ -171,9 +171,10 @@ def _thinned(runs: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.DataFra
     for _, start in runs.groupby(["problem", "seed"], sort=False):
         long = [key for key in start["key"] if len(kept.get(key, ())) > most]
         done = [by_run[key] for key in start.loc[start["status"] == "done", "key"] if long]
+        targets = {loss: _targets(done, loss) for loss in analysis.LOSSES}
         for key in long:
             places = [_spread(len(by_run[key]), most)]
-            places += [_reached(by_run[key], loss, _targets(done, loss)) for loss in analysis.LOSSES]
+            places += [_reached(by_run[key], loss, losses) for loss, losses in targets.items()]
             kept[key] = by_run[key].iloc[np.unique(np.concatenate(places))]
     return pandas.concat(kept.values()) if kept else epochs
 
