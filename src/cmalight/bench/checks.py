@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
 
 from cmalight.bench.code import arguments_of, imported, is_own
-from cmalight.bench.spec import (
-    DatasetEntry,
-    NetworkEntry,
-    SolverEntry,
-    Spec,
-    SpecEntry,
-    WorkloadEntry,
-    is_table,
-    solvers_of,
-)
+from cmalight.bench.models import Options
+from cmalight.bench.spec import DatasetEntry, NetworkEntry, Spec, SpecEntry, is_table, solvers_of
 from cmalight.errors import unknown_name
 
 
 def mistakes_in(spec: Spec) -> list[str]:
-    """One sentence for each entry that cannot work; where there is none, for each network that fits no data set."""
+    """One sentence for each entry that cannot work; where there is none, for each network that does not fit a data set."""
     entries = (*spec.datasets, *spec.networks, *spec.workloads, *solvers_of(spec))
     wrong = [_mistake(one.name, _check, one) for one in entries]
     if not any(wrong):
@@ -43,29 +34,27 @@ def _check(entry: SpecEntry) -> None:
     from cmalight.datasets import dataset_info, load_dataset
     from cmalight.training.solvers import make_solver
 
-    if is_own(getattr(entry, entry.kind)):
-        _check_own(entry)
-    elif isinstance(entry, DatasetEntry):
-        (load_dataset if is_table(entry.dataset) else dataset_info)(entry.dataset)
-    elif isinstance(entry, SolverEntry):
-        make_solver(entry.solver, entry.options)
-    elif isinstance(entry, WorkloadEntry) and entry.workload not in WORKLOADS:
-        raise ValueError(unknown_name("workload", entry.workload, WORKLOADS))
+    source, options = getattr(entry, entry.kind), getattr(entry, "options", {})
+    if is_own(source):
+        _check_own(entry.kind, source, options)
+    elif entry.kind == "dataset":
+        (load_dataset if is_table(source) else dataset_info)(source)
+    elif entry.kind == "solver":
+        make_solver(source, options)
+    elif entry.kind == "workload" and source not in WORKLOADS:
+        raise ValueError(unknown_name("workload", source, WORKLOADS))
 
 
-def _check_own(entry: SpecEntry) -> None:
+def _check_own(kind: str, source: str, options: Options) -> None:
     """Raise for options that the user's own callable does not take, or for some that it needs and does not get."""
-    name = getattr(entry, entry.kind)
-    known = arguments_of(imported(name))
-    given: dict[str, Any] = {"features": 1, "outputs": 1} if isinstance(entry, NetworkEntry) else {}
-    if isinstance(entry, SolverEntry):
-        given = {name: None for name in ("objective", "total_steps") if name in known}
+    known = arguments_of(imported(source))
     signature = inspect.Signature(list(known.values()))
+    offered = {"network": ("features", "outputs"), "solver": {"objective", "total_steps"} & known.keys()}.get(kind, ())
     try:
-        signature.bind(*["parameters"] * isinstance(entry, SolverEntry), **given, **getattr(entry, "options", {}))
+        signature.bind(*["parameters"] * (kind == "solver"), **{**dict.fromkeys(offered), **options})
     except TypeError as error:
         if known:  # a callable of C does not say
-            raise ValueError(f"{name}: {error}; its arguments are {signature}") from error
+            raise ValueError(f"{source}: {error}; its arguments are {signature}") from error
 
 
 def _check_pair(network: NetworkEntry, data: DatasetEntry) -> None:
