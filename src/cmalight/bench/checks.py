@@ -12,7 +12,7 @@ from cmalight.errors import unknown_name
 
 
 def mistakes_in(spec: Spec) -> list[str]:
-    """One sentence for each entry that cannot work; where there is none, for each network that does not fit a data set."""
+    """One sentence for each entry that cannot work; else for each network that does not fit a data set."""
     entries = (*spec.datasets, *spec.networks, *spec.workloads, *solvers_of(spec))
     wrong = [_mistake(one.name, _check, one) for one in entries]
     if not any(wrong):
