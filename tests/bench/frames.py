@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import pandas
 
-SAMPLES = 100
 INF, NAN = float("inf"), float("nan")
 CONDITIONS = {
     **dict.fromkeys(("budget_seconds", "budget_batches"), NAN),
@@ -37,7 +36,7 @@ def run(solver, losses, *, problem="data 1x5", seed=0, status="done", validation
         "accuracy": accuracy or [NAN] * count,
         "lr": more.pop("lr", [0.1] * count),
         "outcome": ["start", *["uncontrolled"] * (count - 1)],
-        "evaluated_rows": [SAMPLES * looks for looks in more.pop("evaluations", [0.0] * count)],
+        "evaluated_passes": more.pop("evaluations", [0.0] * count),
     }
     row = {
         "key": f"{problem}/{seed}/{solver}",
@@ -48,8 +47,7 @@ def run(solver, losses, *, problem="data 1x5", seed=0, status="done", validation
         "error": None if status == "done" else more.pop("error", f"it {status}"),
         "epochs": count - 1,
         "seconds": columns["seconds"][-1],
-        "evaluated_rows": columns["evaluated_rows"][-1],
-        "n_samples": SAMPLES,
+        "evaluated_passes": columns["evaluated_passes"][-1],
         "final_loss": losses[-1],
         "best_loss": np.fmin.reduce(losses),
         "final_validation_loss": columns["validation_loss"][-1],

@@ -39,9 +39,23 @@ def test_a_changed_number_changes_it_and_taking_it_back_too(mine):
     assert digest(mine) == before
 
 
-def test_modules_beside_an_own_file_count(mine):
+@pytest.mark.parametrize(
+    ("line", "file"),
+    [
+        ("import helper", "helper.py"),
+        ("from package import part", "package/part.py"),
+        ("from package.part import solver", "package/part.py"),
+        ("import package.part", "package/base.py"),  # that part.py imports
+    ],
+)
+def test_modules_beside_an_own_file_count(mine, line, file):
+    package = mine.with_name("package")
+    package.mkdir()
+    (package / "part.py").write_text("from package import base\nfrom . import base\n")
+    (package / "base.py").write_text("import torch\n")
+    mine.write_text(SOURCE.replace("import helper", line))
     before = digest(mine)
-    mine.with_name("helper.py").write_text("import torch\nsolver = torch.optim.Adam\n")
+    (mine.parent / file).write_text("another = 1\n")
     assert digest(mine) != before
 
 

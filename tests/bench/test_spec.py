@@ -2,7 +2,7 @@
 
 import pytest
 
-from cmalight.bench import PRESETS, SpecError, make_spec, plan, read_spec, reading
+from cmalight.bench import PRESETS, SpecError, plan, read_spec, reading
 from cmalight.bench.problems import network_for
 from tests.bench.common import OWN, own, spec, write_toml
 
@@ -23,13 +23,13 @@ def keys(**changes):
         ({"order": "random"}, "order: Input should be 'reshuffle' or 'fixed', got 'random'"),
         ({"epochs": None}, "give the runs a budget: seconds, epochs or batches"),
         ({"batches": 5}, "epochs and batches are both given"),
-        ({"networks": []}, "datasets and networks go together"),
+        ({"networks": []}, "give datasets and networks, or workloads"),
         ({"solvers": ["adam", "adam"]}, "'adam' is twice in solvers"),
         ({"solvers": ["adm"]}, "Unknown optimizer 'adm'; did you mean 'adam'?"),
         ({"solvers": [{"solver": "adam", "options": {"momentum": 0.9}}]}, "momentum"),
         ({"solvers": [{"solver": "adam", "options": {"lr": -1}}]}, "adam"),
         ({"datasets": ["diabtes"]}, "did you mean 'diabetes'?"),
-        ({"datasets": ["nowhere.csv:target=y"]}, "there is no file"),
+        ({"datasets": ["nowhere.csv:target=y"]}, "is not a file; check the path"),
         ({"networks": ["3by20"]}, "3by20"),
         ({"networks": ["resnet18"]}, "resnet18 takes pictures, and the data is a table"),
         ({"networks": [{"network": "1x5", "options": {"widht": 3}}]}, "widht"),
@@ -46,11 +46,14 @@ def test_what_cannot_work_is_refused_with_what_was_expected(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"solvers": [{"solver": own("Good"), "options": {"momentun": 0.9}}]}, "did you mean 'momentum'?"),
+        (
+            {"solvers": [{"solver": own("Good"), "options": {"momentun": 0.9}}]},
+            "unexpected keyword argument 'momentun'; its arguments are (params, lr=0.1, momentum=0.0)",
+        ),
         ({"solvers": [own("Waits")]}, "missing a required argument: 'at'"),
         ({"solvers": [own("Better")]}, "Unknown callable 'Better'"),
         ({"solvers": ["nowhere.py:Good"]}, "there is no file"),
-        ({"networks": [{"network": own("Network"), "options": {"depth": 2}}]}, "Unknown option"),
+        ({"networks": [{"network": own("Network"), "options": {"depth": 2}}]}, "unexpected keyword argument 'depth'"),
     ],
 )
 def test_wrong_options_of_own_code_are_found_before_running(changes, message):
@@ -205,5 +208,5 @@ def test_changed_data_of_ones_own_changes_the_key(tmp_path):
 
 def test_a_spec_in_python_has_paths_relative_to_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(OWN.parent)
-    chosen = make_spec({"workloads": [f"{OWN.name}:workload"], "solvers": ["adam"], "epochs": 1})
+    chosen = read_spec({"workloads": [f"{OWN.name}:workload"], "solvers": ["adam"], "epochs": 1})
     assert plan(chosen)[0].workload == own("workload")

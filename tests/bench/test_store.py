@@ -7,37 +7,9 @@ import pytest
 
 from cmalight import bench
 from cmalight.bench import plan
-from cmalight.bench.models import Machine, Points, Result
-from cmalight.bench.store import FolderInUseError, begin, locked, write_result
-from tests.bench.common import spec
-
-
-def result_of(run, losses=(1.0, 0.5, 0.25), **changes):
-    """A result that nothing was trained for."""
-    count = len(losses)
-    points = Points(
-        epoch=list(range(count)),
-        seconds=[float(number) for number in range(count)],
-        work=[1.5 * number for number in range(count)],
-        train_loss=list(losses),
-        validation_loss=[None] * count,
-        accuracy=[None] * count,
-        batch_loss=[None] * count,
-        lr=[0.1] * count,
-        outcome=["start", *["uncontrolled"] * (count - 1)],
-        evaluations=[0] * count,
-        evaluated_rows=[0] * count,
-    )
-    machine = Machine(host="here", cores=2, load=0.1, versions={"torch": "2"})
-    return Result(**{"run": run, "status": "done", "points": points, "machine": machine, "workers": 1, **changes})
-
-
-def folder_of(path, study, results=None):
-    runs = plan(study)
-    begin(path, study, [run.key for run in runs])
-    for result in results if results is not None else map(result_of, runs):
-        write_result(path, result)
-    return path
+from cmalight.bench.models import Machine, Result
+from cmalight.bench.store import FolderInUseError, begin, is_locked, locked
+from tests.bench.common import folder_of, result_of, spec
 
 
 def test_a_result_survives_its_file(tmp_path):
@@ -88,22 +60,22 @@ def test_a_damaged_file_is_named_and_left_out(tmp_path, caplog, content):
     path.write_bytes(content)
     results = bench.load(tmp_path)
     assert results.runs["solver"].tolist() == ["sgd"]
-    assert path.name in caplog.text
-    assert len(results.damaged) == 1
+    assert f"{path.name} is damaged and left out" in caplog.text
 
 
-def test_a_file_under_the_name_of_another_run_is_damaged(tmp_path):
+def test_a_file_under_the_name_of_another_run_is_damaged(tmp_path, caplog):
     folder_of(tmp_path, spec())
     (path,) = (tmp_path / "runs").glob("*.json")
     path.rename(path.with_name("0" * 32 + ".json"))
-    assert "another run than its name says" in bench.load(tmp_path).damaged[0]
+    assert len(bench.load(tmp_path).runs) == 0
+    assert "another one than its name says" in caplog.text
 
 
-def test_a_damaged_spec_file_costs_no_result(tmp_path):
+def test_a_damaged_spec_file_costs_no_result(tmp_path, caplog):
     folder_of(tmp_path, spec())
     (tmp_path / "specs" / "study.json").write_text("{")
-    results = bench.load(tmp_path)
-    assert (len(results.runs), len(results.damaged)) == (1, 1)
+    assert len(bench.load(tmp_path).runs) == 1
+    assert "study.json is damaged" in caplog.text
 
 
 def test_results_of_reverted_code_are_current_again(tmp_path):
@@ -173,6 +145,12 @@ def test_notes_say_what_belongs_beside_a_comparison(tmp_path, changes, note):
     assert note in " ".join(bench.load(tmp_path).notes)
 
 
+def test_a_start_without_a_result_of_every_solver_is_noted(tmp_path):
+    study = spec(solvers=["adam", "sgd"], seeds=2)
+    folder_of(tmp_path, study, map(result_of, plan(study)[1:]))
+    assert "1 of 2 starts lack a result of one of the solvers" in bench.load(tmp_path).notes[0]
+
+
 def test_results_that_compare_need_no_note(tmp_path):
     assert bench.load(folder_of(tmp_path, spec(solvers=["adam", "sgd"]))).notes == []
 
@@ -195,6 +173,7 @@ def test_merging_joins_folders_and_keeps_a_finished_result(tmp_path, out):
     assert bench.merge([tmp_path / "a", tmp_path / "b"], tmp_path / out) == 2
     results = bench.load(tmp_path / out).current()
     assert results.runs["status"].tolist() == ["done", "done"]
+    assert not is_locked(tmp_path / out)
     assert bench.merge([tmp_path / out], tmp_path / "again") == 2
 
 

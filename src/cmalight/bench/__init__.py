@@ -11,7 +11,9 @@ bench.write_report("results")                        # what `cmalight bench repo
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+from cmalight.errors import needed
+
+with needed("The test-bed needs filelock, pandas, plotly, pydantic and rich", "bench"):
     from cmalight.bench.analysis import (
         data_profile,
         performance_profile,
@@ -22,61 +24,26 @@ if TYPE_CHECKING:
     )
     from cmalight.bench.frames import Results, load
     from cmalight.bench.models import Result, Run
-    from cmalight.bench.problems import Problem
-    from cmalight.bench.reading import PRESETS, SpecError, make_spec, read_spec
+    from cmalight.bench.reading import PRESETS, SpecError, read_spec
     from cmalight.bench.report import write_report
     from cmalight.bench.running import Summary, run
     from cmalight.bench.spec import Spec, plan
     from cmalight.bench.store import FolderInUseError, merge, status
+
+if TYPE_CHECKING:
+    from cmalight.bench.problems import Problem
     from cmalight.bench.training import train
 
-# Imported when first asked for: `cmalight bench status` does not wait for torch.
-_HOMES = {
-    "analysis": ("data_profile", "performance_profile", "profile_area", "results_table", "solution_costs", "summary"),
-    "frames": ("Results", "load"),
-    "models": ("Result", "Run"),
-    "problems": ("Problem",),
-    "reading": ("PRESETS", "SpecError", "make_spec", "read_spec"),
-    "report": ("write_report",),
-    "running": ("Summary", "run"),
-    "spec": ("Spec", "plan"),
-    "store": ("FolderInUseError", "merge", "status"),
-    "training": ("train",),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+__all__ = [
+    "PRESETS", "FolderInUseError", "Problem", "Result", "Results", "Run", "Spec", "SpecError", "Summary",
+    "data_profile", "load", "merge", "performance_profile", "plan", "profile_area", "read_spec", "results_table",
+    "run", "solution_costs", "status", "summary", "train", "write_report",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
+    """What needs torch, when it is first asked for: `cmalight bench status` does not wait."""
+    homes = {"Problem": "problems", "train": "training"}
+    if name not in homes:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-__all__ = [
-    "PRESETS",
-    "FolderInUseError",
-    "Problem",
-    "Result",
-    "Results",
-    "Run",
-    "Spec",
-    "SpecError",
-    "Summary",
-    "data_profile",
-    "load",
-    "make_spec",
-    "merge",
-    "performance_profile",
-    "plan",
-    "profile_area",
-    "read_spec",
-    "results_table",
-    "run",
-    "solution_costs",
-    "status",
-    "summary",
-    "train",
-    "write_report",
-]
+    return getattr(importlib.import_module(f"{__name__}.{homes[name]}"), name)

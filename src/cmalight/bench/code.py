@@ -8,6 +8,7 @@ import functools
 import hashlib
 import importlib.util
 import inspect
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,8 +18,10 @@ from typing import Any
 from cmalight.errors import unknown_name
 
 # Everything that decides what a run computes, relative to the package.
-_TRAINING = ("errors.py", "rules", "evaluation", "optim", "compiled", "training", "models", "datasets")
-_IN_BENCH = ("bench/training.py", "bench/problems.py", "bench/workloads.py")
+_TRAINING = (
+    *("errors.py", "rules", "evaluation", "optim", "compiled", "training", "models", "datasets"),
+    *("bench/training.py", "bench/problems.py", "bench/workloads.py"),
+)
 _PACKAGE = Path(__file__).parents[1]
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -31,25 +34,15 @@ def is_own(name: str) -> bool:
 @functools.cache
 def package_digest() -> str:
     """Digest of the package's code that trains, without comments, docstrings and layout."""
-    places = (_PACKAGE / name for name in (*_TRAINING, *_IN_BENCH))
+    places = [_PACKAGE / name for name in _TRAINING]
     files = [file for place in places for file in (sorted(place.rglob("*")) if place.is_dir() else [place])]
-    parts = [
-        f"{file.relative_to(_PACKAGE).as_posix()} {_digest(file)}"
-        for file in files
-        if file.is_file() and "__pycache__" not in file.parts
-    ]
+    files = [file for file in files if file.is_file() and "__pycache__" not in file.parts]
+    parts = [f"{file.relative_to(_PACKAGE).as_posix()} {_digest(file)}" for file in files]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def code_digest(*names: str) -> str:
-    """Digest of all code that trains a run.
-
-    Args:
-        names: Of the solver, network, data set and workload; those of the package are covered by its digest.
-
-    Returns:
-        Hexadecimal digits. A user's file counts with the modules beside it that it imports.
-    """
+    """Digest of the package's code and of the user's files among `names`, with the modules beside them they import."""
     own = {Path(name.partition(":")[0]) for name in names if is_own(name)}
     files = sorted({found for file in own for found in _with_imports(file)})
     parts = [package_digest(), *(f"{file.name} {_digest(file)}" for file in files)]
@@ -57,17 +50,7 @@ def code_digest(*names: str) -> str:
 
 
 def imported(name: str) -> Callable[..., Any]:
-    """The user's own callable.
-
-    Args:
-        name: "file.py:name".
-
-    Returns:
-        What the name stands for.
-
-    Raises:
-        ValueError: If the file is not there, cannot be imported, or has no callable of that name.
-    """
+    """The user's own callable "file.py:name"; ValueError if it cannot be had."""
     file, _, attribute = name.partition(":")
     path = Path(file).resolve()
     if not path.is_file():
@@ -122,18 +105,25 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
     return tree
 
 
-def _with_imports(file: Path, seen: frozenset[Path] = frozenset()) -> Iterator[Path]:
+def _with_imports(file: Path) -> set[Path]:
     """The file, and the modules in its folder that it imports, and those that they import."""
-    if file in seen or not file.is_file():
-        return
-    yield file
-    try:
-        tree = ast.parse(file.read_bytes())
-    except SyntaxError:
-        return
-    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
-    for name in sorted(names):
-        beside = file.parent.joinpath(*name.split("."))
-        for candidate in (beside.with_suffix(".py"), beside / "__init__.py"):
-            yield from _with_imports(candidate, seen | {file})
+    found: set[Path] = set()
+    new = {file} if file.is_file() else set()
+    while new:
+        found |= new
+        new = {beside for one in new for beside in _imports(one, file.parent)} - found
+    return found
+
+
+def _imports(file: Path, root: Path) -> Iterator[Path]:
+    """The files of the user that a file imports."""
+    names: set[str] = set()
+    with contextlib.suppress(SyntaxError):  # importing it says what is wrong
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names |= {node.module or "", *(f"{node.module or ''}.{alias.name}".strip(".") for alias in node.names)}
+    for name, folder in itertools.product(names - {""}, (root, file.parent)):
+        beside = folder.joinpath(*name.split("."))
+        yield from filter(Path.is_file, (beside.with_suffix(".py"), beside / "__init__.py"))

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas
 
 from cmalight.bench.models import Points, Result, Run
 from cmalight.bench.reading import read_spec
 from cmalight.bench.spec import Spec, plan
 from cmalight.bench.store import read_results, read_specs
-from cmalight.errors import needed
-
-if TYPE_CHECKING:
-    import pandas
 
 _logger = logging.getLogger("cmalight")
-_TEXT = ("ended_by", "error", "traceback", "task", "engine_used", "data_sha256")
-_WHOLE = ("epoch", "evaluations", "evaluated_rows")
+_BUDGETS = {"seconds": "budget_seconds", "epochs": "budget_epochs", "batches": "budget_batches"}
+_SHARED = ("target_loss", "batch_size", "order", "engine", "clock", "threads")
 # Runs that differ in one of these compete on different problems.
-_CONDITIONS = (
-    *("budget_seconds", "budget_epochs", "budget_batches", "target_loss", "batch_size", "order", "engine", "clock"),
-    *("threads", "network_options", "data_sha256"),
-)
+_CONDITIONS = (*_BUDGETS.values(), *_SHARED, "network_options", "data_sha256")
+_SIZES = ("n_parameters", "n_samples", "n_validation", "batches_per_epoch")
+_NUMBERS = (*_BUDGETS.values(), "target_loss", "accepted", "load", *_SIZES)  # NaN where there is none
+_WHOLE = ("epoch", "evaluations", "evaluated_rows")
 
 
 @dataclass(frozen=True)
@@ -35,14 +33,10 @@ class Results:
     Attributes:
         runs: One row per run, in the order of the spec.
         epochs: One row per measured point of a run; `key` joins it to `runs`.
-        damaged: One line for each file that could not be read.
-        planned: Keys that the last calls for the folder asked for.
     """
 
     runs: pandas.DataFrame
     epochs: pandas.DataFrame
-    damaged: tuple[str, ...] = ()
-    planned: tuple[str, ...] = ()
 
     def current(self) -> Results:
         """The runs of the spec as it is now with the code as it is now.
@@ -50,7 +44,7 @@ class Results:
         Returns:
             A part of the results.
         """
-        return self._part(self.runs["current"])
+        return self._where("current")
 
     def recorded(self) -> Results:
         """The runs that the folder was last asked for, of whatever code they are.
@@ -58,18 +52,17 @@ class Results:
         Returns:
             A part of the results.
         """
-        return self._part(self.runs["key"].isin(self.planned))
+        return self._where("recorded")
 
     @property
     def notes(self) -> list[str]:
         """Sentences that belong beside any comparison of these runs."""
         return list(_notes(self.runs))
 
-    def _part(self, chosen: Any) -> Results:
-        runs = self.runs[chosen].reset_index(drop=True)
-        runs["problem"] = _problem_labels(runs)
+    def _where(self, column: str) -> Results:
+        runs = self.runs[self.runs[column]].reset_index(drop=True)
         epochs = self.epochs[self.epochs["key"].isin(runs["key"])].reset_index(drop=True)
-        return replace(self, runs=runs, epochs=epochs)
+        return Results(runs.assign(problem=_problems(runs)), epochs)
 
 
 def load(folder: str | Path, spec: Spec | str | Path | None = None) -> Results:
@@ -82,9 +75,6 @@ def load(folder: str | Path, spec: Spec | str | Path | None = None) -> Results:
     Returns:
         Two frames.
 
-    Raises:
-        ValueError: If it is no results folder.
-
     Example:
         >>> from cmalight import bench
         >>> results = bench.load("results").current()  # that `cmalight bench run` wrote
@@ -93,129 +83,89 @@ def load(folder: str | Path, spec: Spec | str | Path | None = None) -> Results:
         >>> results.epochs.groupby("key")["epoch"].max().tolist()
         [2, 2]
     """
-    with needed("Results as frames need pandas, which is not installed", "bench"):
-        import pandas
-    damaged: list[str] = []
-    results = {result.run.key: result for result in read_results(Path(folder), damaged)}
-    specs = read_specs(Path(folder), damaged)
+    found = {result.run.key: result for result in read_results(folder)}
+    specs = list(read_specs(folder))
     recorded = [key for one in specs for key in one.keys]
-    wanted = [one.spec for one in specs] if spec is None else [spec if isinstance(spec, Spec) else read_spec(spec)]
-    labels = dict(_current_runs(wanted))
-    place = {key: number for number, key in enumerate(dict.fromkeys([*labels, *recorded]))}
-    keys = sorted(results, key=lambda key: (place.get(key, len(place)), results[key].started, key))
-    rows = [_row(key, results[key], labels.get(key)) for key in keys]
-    columns = _row("", Result(run=Run(solver="", seed=0, code=""), status="failed"), None)
-    runs = pandas.DataFrame(rows, columns=list(columns))
-    for name in runs.columns:
-        if name in _TEXT or name.startswith("version_"):
-            runs[name] = pandas.Series([row[name] for row in rows], dtype=object)  # None stays None
-        elif columns[name] is None:
-            runs[name] = runs[name].astype("float64")  # None becomes NaN
-    runs["current"] = runs["current"].astype(bool)
-    runs["problem"] = _problem_labels(runs)
-    return Results(runs, _epochs(keys, results), tuple(damaged), tuple(recorded))
+    wanted = [one.spec for one in specs] if spec is None else [read_spec(spec)]
+    current = {run.key: run for one in wanted for run in _planned(one)}
+    order = {key: place for place, key in enumerate(dict.fromkeys([*current, *recorded]))}
+    keys = sorted(found, key=lambda key: (order.get(key, len(order)), found[key].started, key))
+    results = {key: found[key] for key in keys}
+    epochs = _epochs(results)
+    rows = [_row(result, current.get(key, result.run)) for key, result in results.items()]
+    columns = [*_row(Result(run=Run(solver="", seed=0, code=""), status="failed"), Run(solver="", seed=0, code=""))]
+    runs = pandas.DataFrame(rows, columns=columns).astype(dict.fromkeys(_NUMBERS, "float64"))
+    runs = runs.assign(current=runs["key"].isin(list(current)), recorded=runs["key"].isin(recorded))
+    runs = runs.join(_figures(epochs), on="key").fillna({"epochs": 0})
+    final = runs.columns[runs.columns.str.startswith(("final_", "best_"))]
+    runs[final] = runs[final].where(runs["status"] == "done")
+    return Results(runs.assign(problem=_problems(runs)), epochs)
 
 
-def _current_runs(specs: Sequence[Spec]) -> Iterator[tuple[str, Run]]:
-    for spec in specs:
-        try:
-            yield from ((run.key, run) for run in plan(spec))
-        except OSError as error:
-            _logger.warning(
-                "%s needs files that are not here, so none of its results are current (%s)", spec.name, error
-            )
+def _planned(spec: Spec) -> list[Run]:
+    try:
+        return plan(spec)
+    except OSError as error:
+        _logger.warning("%s needs files that are not here, so none of its results are current (%s)", spec.name, error)
+        return []
 
 
-def _row(key: str, result: Result, current: Run | None) -> dict[str, Any]:
-    """`current` is the run as the spec labels it now; None for a run of other code."""
-    run, points = result.run, result.points
-    labels = run if current is None else current
-    done = result.status == "done"
-    versions = result.machine.versions
+def _row(result: Result, labels: Run) -> dict[str, Any]:
+    """What a result says of its run; `labels` is the run as the spec names it now."""
+    run, machine = result.run, result.machine
     return {
-        "key": key,
+        "key": run.key,
         "problem": labels.problem,
         "dataset": labels.dataset_label,
         "network": labels.network_label,
         "solver": labels.solver_label,
-        **_of(run, "seed"),
-        **_of(result, "status", "ended_by", "error", "traceback", "log"),
-        "seconds": _last(points.seconds),
-        "epochs": sum(outcome not in ("start", "cut") for outcome in points.outcome),
-        "work": _last(points.work),
-        "evaluations": _last(points.evaluations),
-        "evaluated_rows": _last(points.evaluated_rows),
-        "initial_loss": next(iter(points.train_loss), None),
-        "final_loss": _last(points.train_loss) if done else None,
-        "best_loss": _least(points.train_loss) if done else None,
-        "initial_validation_loss": next(iter(points.validation_loss), None),
-        "final_validation_loss": _last(points.validation_loss) if done else None,
-        "best_validation_loss": _least(points.validation_loss) if done else None,
-        "final_accuracy": _last(points.accuracy) if done else None,
-        "best_accuracy": max((one for one in points.accuracy if one is not None), default=None) if done else None,
-        **_of(result, "accepted", "n_parameters", "n_samples", "n_validation", "batches_per_epoch", "task"),
-        "budget_seconds": run.seconds,
-        "budget_epochs": run.epochs,
-        "budget_batches": run.batches,
-        **_of(run, "target_loss", "batch_size", "order", "engine", "clock", "threads"),
-        "engine_used": result.engine_used,
+        "seed": run.seed,
+        **result.model_dump(exclude={"run", "points", "machine"}),
+        **{column: getattr(run, name) for name, column in _BUDGETS.items()},
+        **{name: getattr(run, name) for name in _SHARED},
         "solver_name": run.solver,
         "solver_options": json.dumps(run.options, sort_keys=True),
         "network_options": json.dumps(run.network_options, sort_keys=True),
         "code": run.code,
-        "current": current is not None,
-        "data_sha256": result.data_sha256,
-        "host": result.machine.host,
-        "cpu": result.machine.cpu,
-        "cores": result.machine.cores,
-        "load": result.machine.load,
-        **_of(result, "workers", "started", "finished"),
-        **{f"version_{name}": versions.get(name) for name in ("cmalight", "torch", "numpy", "python")},
+        **machine.model_dump(exclude={"versions"}),
+        **{f"version_{name}": machine.versions.get(name) for name in ("cmalight", "torch", "numpy", "python")},
     }
 
 
-def _of(source: Any, *names: str) -> dict[str, Any]:
-    return {name: getattr(source, name) for name in names}
-
-
-def _last(values: Sequence[Any]) -> Any:
-    return values[-1] if values else None
-
-
-def _least(values: Sequence[float | None]) -> float | None:
-    return min((one for one in values if one is not None), default=None)
-
-
-def _epochs(keys: Sequence[str], results: dict[str, Result]) -> pandas.DataFrame:
+def _epochs(results: Mapping[str, Result]) -> pandas.DataFrame:
     """Column by column, which is many times quicker than row by row."""
-    import numpy as np
-    import pandas
-
-    lengths = [len(results[key].points.epoch) for key in keys]
-    columns: dict[str, Any] = {"key": np.repeat(np.array(keys, dtype=object), lengths)}
+    columns: dict[str, list[Any]] = {"key": [key for key, result in results.items() for _ in result.points.epoch]}
     for name in Points.model_fields:
-        values = [value for key in keys for value in getattr(results[key].points, name)]
-        dtype = object if name == "outcome" else np.int64 if name in _WHOLE else np.float64
-        columns[name] = np.array(values, dtype=dtype)
-    return pandas.DataFrame(columns)
+        columns[name] = [value for result in results.values() for value in getattr(result.points, name)]
+    kinds = {name: "int64" if name in _WHOLE else "float64" for name in Points.model_fields if name != "outcome"}
+    epochs = pandas.DataFrame(columns).astype({"key": object, **kinds})
+    samples = epochs["key"].map({key: result.n_samples for key, result in results.items()})
+    return epochs.assign(evaluated_passes=epochs["evaluated_rows"] / samples.astype("float64"))
 
 
-def _problem_labels(runs: pandas.DataFrame) -> list[str]:
+def _figures(epochs: pandas.DataFrame) -> pandas.DataFrame:
+    """One row per run that was measured: what it spent, and its first, last and best losses."""
+    runs = epochs.groupby("key", sort=False)
+    first, last = runs.head(1).set_index("key"), runs.tail(1).set_index("key")
+    figures = last[["seconds", "work", "evaluations", "evaluated_rows", "evaluated_passes"]].copy()
+    figures["epochs"] = (~epochs["outcome"].isin(["start", "cut"])).groupby(epochs["key"]).sum()
+    for column, name in (("train_loss", "loss"), ("validation_loss", "validation_loss")):
+        figures[f"initial_{name}"] = first[column]
+        figures[f"final_{name}"] = last[column]
+        figures[f"best_{name}"] = runs[column].min()
+    return figures.assign(final_accuracy=last["accuracy"], best_accuracy=runs["accuracy"].max())
+
+
+def _problems(runs: pandas.DataFrame) -> pandas.Series[str]:
     """Data set and network; where runs of one label had different conditions, these as well."""
-    labels = [f"{dataset} {network}".strip() for dataset, network in zip(runs["dataset"], runs["network"], strict=True)]
-    conditions = {name: [_short(value) for value in runs[name]] for name in _CONDITIONS}
-    seen: dict[tuple[str, str], set[str]] = {}
-    for name, values in conditions.items():
-        for label, value in zip(labels, values, strict=True):
-            seen.setdefault((label, name), set()).add(value)
-    unknown = {"None"}  # a run that crashed does not know its data
-    differing = {place for place, values in seen.items() if len(values - unknown) > 1}
-
-    def full(label: str, row: int) -> str:
-        parts = [f"{name}={conditions[name][row]}" for name in _CONDITIONS if (label, name) in differing]
-        return " ".join([label, *parts])
-
-    return [full(label, row) for row, label in enumerate(labels)]
+    labels = (runs["dataset"] + " " + runs["network"]).str.strip()
+    problems = labels
+    for name in _CONDITIONS:
+        values = pandas.Series([_short(value) for value in runs[name]], index=runs.index, dtype=object)
+        known = values.where(runs[name].notna())  # a run that crashed does not know its data
+        differ = known.groupby(labels).transform("nunique") > 1
+        problems = problems.mask(differ, problems + f" {name}=" + values)
+    return problems
 
 
 def _short(value: object) -> str:
@@ -223,29 +173,28 @@ def _short(value: object) -> str:
 
 
 def _notes(runs: pandas.DataFrame) -> Iterator[str]:
-    timed = runs[runs["status"] == "done"]
-    by_wall = timed[timed["clock"] == "wall"]
-    shared = int((by_wall["workers"] > 1).sum())
-    if shared:
-        yield f"{shared} of {len(timed)} runs shared their machine with other runs; compare their seconds with care"
-    busy = int((by_wall["load"] > by_wall["cores"]).sum())
-    if busy:
-        yield f"{busy} of {len(timed)} runs began on a machine with more work than cores"
-    if len(by_wall) < len(timed):
-        yield f"{len(timed) - len(by_wall)} of {len(timed)} runs are timed by the processor time that they took"
-    for what, column in (("machines", "host"), ("processors", "cpu"), ("versions of torch", "version_torch")):
-        mixed = int((timed.groupby(["problem", "seed"])[column].nunique() > 1).sum())
-        if mixed:
-            yield f"on {mixed} problems and seeds the solvers ran on different {what}; their seconds do not compare"
-    yield from _different_code(runs)
-    failed = int((runs["status"] != "done").sum())
-    if failed:
-        yield f"{failed} of {len(runs)} runs have no final loss: they failed, diverged, crashed or timed out"
+    done = runs[runs["status"] == "done"]
+    wall = done[done["clock"] == "wall"]
+    solvers = runs.groupby(["problem", "seed"])["solver"].nunique()
+    own = runs["solver_name"].str.contains(".py:", regex=False)  # has a digest of its own
+    of_starts, of_done = f"of {len(solvers)} starts", f"of {len(done)} finished runs"
+    counts = {
+        f"{of_starts} lack a result of one of the solvers; comparisons leave them out": solvers
+        < runs["solver"].nunique(),
+        f"{of_done} shared their machine with other runs; compare their seconds with care": wall["workers"] > 1,
+        f"{of_done} began on a machine with more work than cores": wall["load"] > wall["cores"],
+        f"{of_done} are timed by the processor time that they took": done["clock"] != "wall",
+        "problems have results of different code; do not compare them": _varies(runs[~own], ["problem"], "code"),
+        f"of {len(runs)} runs have no final loss: they failed, diverged, crashed or timed out": runs["status"]
+        != "done",
+    }
+    for what, name in (("machines", "host"), ("processors", "cpu"), ("versions of torch", "version_torch")):
+        text = f"{of_starts} were run on different {what}; their seconds do not compare"
+        counts[text] = _varies(done, ["problem", "seed"], name)
+    for text, cases in counts.items():
+        if cases.any():
+            yield f"{cases.sum()} {text}"
 
 
-def _different_code(runs: pandas.DataFrame) -> Iterator[str]:
-    """The package's own solvers have one digest per state of the code, unless a user's network is among them."""
-    known = runs[~runs["solver_name"].str.contains(".py:", regex=False)]
-    mixed = int((known.groupby("problem")["code"].nunique() > 1).sum())
-    if mixed:
-        yield f"on {mixed} problems the results are of different code; do not compare them"
+def _varies(runs: pandas.DataFrame, by: list[str], name: str) -> pandas.Series[bool]:
+    return runs.groupby(by)[name].nunique() > 1

@@ -6,17 +6,19 @@ import hashlib
 import json
 import os
 import platform
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PositiveFloat, PositiveInt, model_validator
+
+from cmalight import __version__
 
 Status = Literal["done", "diverged", "failed", "crashed", "timed_out", "unavailable"]
 FAILURES: tuple[Status, ...] = ("failed", "crashed", "timed_out", "unavailable")
 Options = dict[str, JsonValue]
 Number = float | None  # null in a file: not measured, or not finite
-_PACKAGES = ("cmalight", "torch", "numpy")
 _NOT_IN_THE_KEY = {"wall_limit", "dataset_label", "network_label", "solver_label"}
 _FILES = ("dataset", "network", "workload", "solver")
 _KEY_DIGITS = 32
@@ -145,15 +147,7 @@ class Points(Frozen):
 
 
 class Machine(Frozen):
-    """Where a run took place.
-
-    Attributes:
-        host: Network name.
-        cpu: Model of the processor.
-        cores: Cores that the process may use.
-        load: Load average of the last minute when the run began.
-        versions: Of Python and the packages that results may depend on.
-    """
+    """Where a run took place; `load` is the load average of the last minute when the run began."""
 
     host: str = ""
     cpu: str = ""
@@ -163,18 +157,12 @@ class Machine(Frozen):
 
     @staticmethod
     def here() -> Machine:
-        """This one.
-
-        Returns:
-            Its description.
-        """
-        versions = {"python": platform.python_version()}
-        for name in _PACKAGES:
-            try:
-                versions[name] = metadata.version(name)
-            except metadata.PackageNotFoundError:
-                continue
-        return Machine(host=platform.node(), cpu=_cpu(), cores=cores(), load=_load(), versions=versions)
+        """This one."""
+        versions = {"python": platform.python_version(), "cmalight": __version__}
+        versions |= {name: metadata.version(name) for name in ("torch", "numpy")}
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+        return Machine(host=platform.node(), cpu=_cpu(), cores=cores, load=load, versions=versions)
 
 
 class Result(Frozen):
@@ -229,26 +217,9 @@ class Result(Frozen):
         return self.status in FAILURES
 
 
-def cores() -> int:
-    """Cores that this process may use.
-
-    Returns:
-        Their number.
-    """
-    allowed: Any = getattr(os, "sched_getaffinity", None)
-    return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
-
-
-def _load() -> float | None:
-    try:
-        return os.getloadavg()[0]
-    except (AttributeError, OSError):
-        return None
-
-
 def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()

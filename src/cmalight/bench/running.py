@@ -6,12 +6,14 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cmalight.bench.isolation import fork_server, isolated, kill_all
 from cmalight.bench.models import Result, Run
@@ -19,9 +21,6 @@ from cmalight.bench.reading import read_spec
 from cmalight.bench.spec import Spec, plan
 from cmalight.bench.store import begin, locked, read_results, write_result
 from cmalight.errors import needed
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 _DASK = "dask://"
 _LOG_LINES = 20
@@ -48,7 +47,7 @@ class Summary:
 
 
 def run(
-    spec: Spec | str | Path,
+    spec: Spec | str | Path | Mapping[str, Any],
     out: str | Path,
     *,
     executor: str | Executor = "local",
@@ -61,7 +60,7 @@ def run(
     """Run what a folder has no result of yet; an interrupted call is continued by the same call.
 
     Args:
-        spec: What to compare: a spec, the name of a preset, or a TOML file.
+        spec: What to compare, as `read_spec` takes it: the name of a preset, a TOML file, or what it holds.
         out: Results folder.
         executor: "local", "dask://HOST:PORT", or any `concurrent.futures.Executor`.
         workers: Runs at once on this machine; one at a time gives seconds that compare.
@@ -82,14 +81,14 @@ def run(
         raise ValueError(f"Unknown executor {executor!r}; expected local or dask://HOST:PORT")
     if workers < 1:
         raise ValueError(f"Invalid workers value: {workers}; expected 1 or more")
-    study = spec if isinstance(spec, Spec) else read_spec(spec)
+    study = read_spec(spec)
     whole = plan(study)
     runs = _shard(whole, shard)
     folder = Path(out)
     begin(folder, study, [one.key for one in whole])
     with locked(folder):
         wanted = {one.key for one in runs}
-        known = {result.run.key: result for result in read_results(folder, []) if result.run.key in wanted}
+        known = {result.run.key: result for result in read_results(folder) if result.run.key in wanted}
         left = [one for one in runs if one.key not in known or (retry_failed and known[one.key].is_failure)]
         with _display(len(left), study.name, enabled=progress) as show:
             for result in _results(left, executor, workers, in_process=in_process):
@@ -98,11 +97,8 @@ def run(
                 known[result.run.key] = result
                 show(result)
     found = [known[one.key] for one in runs if one.key in known]
-    return Summary(
-        len(runs),
-        dict(Counter(result.status for result in found)),
-        tuple(f"{result.run}: {result.status}: {result.error}" for result in found if result.is_failure),
-    )
+    failures = tuple(_line(result) for result in found if result.is_failure)
+    return Summary(len(runs), dict(Counter(result.status for result in found)), failures)
 
 
 def _results(runs: Sequence[Run], executor: str | Executor, workers: int, *, in_process: bool) -> Iterator[Result]:
@@ -175,10 +171,7 @@ def _display(total: int, name: str, *, enabled: bool) -> Iterator[Any]:
     if not enabled or not total:
         yield lambda _: None
         return
-    with needed("Progress needs rich, which is not installed", "bench"):
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar: Progress
     with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bar:
         task = bar.add_task(name, total=total)
 
@@ -191,11 +184,11 @@ def _display(total: int, name: str, *, enabled: bool) -> Iterator[Any]:
 
 
 def _line(result: Result) -> str:
-    losses = result.points.train_loss
-    loss = f", training loss {losses[-1]:.4g}" if result.status == "done" and losses[-1] is not None else ""
     if result.is_failure:
         return f"{result.run}: {result.status}: {result.error}"
-    return f"{result.run}: {result.status}{loss}, {result.points.seconds[-1]:.1f} s"
+    loss = result.points.train_loss[-1]
+    ended = "" if loss is None else f", training loss {loss:.4g}"
+    return f"{result.run}: {result.status}{ended}, {result.points.seconds[-1]:.1f} s"
 
 
 def _said(result: Result) -> list[str]:

@@ -2,98 +2,73 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from cmalight.bench.code import code_digest, is_own
 from cmalight.bench.models import Conditions, Frozen, Options, Run
 
-
-class DatasetEntry(Frozen):
-    """A data set: a name that `load_dataset` knows, "file.csv:target=column", or "file.py:name".
-
-    Attributes:
-        dataset: Which one.
-        name: Label in results.
-    """
-
-    dataset: str
-    name: str
+Grid = dict[str, Annotated[list[JsonValue], Field(min_length=1)]]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
-class NetworkEntry(Frozen):
-    """A network: "3x20", "paper:3x20", "resnet18", or "file.py:name", called with features, outputs and the options.
+class SpecEntry(Frozen):
+    """An entry of a list in a spec: a table, or what it is alone; `name` is its label in results."""
 
-    Attributes:
-        network: Which one.
-        name: Label in results.
-        options: Keyword arguments.
-    """
+    kind: ClassVar[str]
+    name: str = ""
 
-    network: str
-    name: str
-    options: Options = Field(default={})
-
-
-class WorkloadEntry(Frozen):
-    """A model with its data: a known name or "file.py:name".
-
-    Attributes:
-        workload: Which one.
-        name: Label in results.
-    """
-
-    workload: str
-    name: str
-
-
-class SolverEntry(Frozen):
-    """A solver: a known name or "file.py:name", called with the parameters and the options.
-
-    Attributes:
-        solver: Which one.
-        name: Label in results.
-        options: Keyword arguments.
-        grid: Lists of values by option; every combination is a solver of its own.
-    """
-
-    solver: str
-    name: str
-    options: Options = Field(default={})
-    grid: dict[str, Annotated[list[JsonValue], Field(min_length=1)]] = Field(default={})
-
-
-def _tables(key: str) -> BeforeValidator:
-    """A list of names or tables; a name alone becomes a table, and a table without a label gets one."""
-
-    def tables(value: object) -> object:
-        if not isinstance(value, list | tuple):
-            return value
-        return [_table(one, key) if isinstance(one, str | dict) else one for one in value]
-
-    return BeforeValidator(tables)
-
-
-def _table(given: str | dict[str, Any], key: str) -> dict[str, Any]:
-    table = {key: given} if isinstance(given, str) else dict(given)
-    source = str(table.get(key, ""))
-    if "name" not in table:
+    @model_validator(mode="before")
+    @classmethod
+    def _labelled(cls, given: Any) -> Any:
+        table = {cls.kind: given} if isinstance(given, str) else given
+        if not isinstance(table, dict) or "name" in table:
+            return table
+        source = str(table.get(cls.kind, ""))
         file, _, name = source.partition(":")
-        table["name"] = name if is_own(source) else Path(file).stem if is_table(source) else source
-    return table
+        return {**table, "name": name if is_own(source) else Path(file).stem if is_table(source) else source}
+
+
+class DatasetEntry(SpecEntry):
+    """A data set: a name that `load_dataset` knows, "file.csv:target=column", or "file.py:name"."""
+
+    kind = "dataset"
+    dataset: str
+
+
+class NetworkEntry(SpecEntry):
+    """A network: "3x20", "paper:3x20", "resnet18", or "file.py:name", called with features, outputs and the options."""
+
+    kind = "network"
+    network: str
+    options: Options = Field(default={})
+
+
+class WorkloadEntry(SpecEntry):
+    """A model with its data: a known name or "file.py:name"."""
+
+    kind = "workload"
+    workload: str
+
+
+class SolverEntry(SpecEntry):
+    """A solver: a known name or "file.py:name", called with the parameters and the options."""
+
+    kind = "solver"
+    solver: str
+    options: Options = Field(default={})
+    grid: Grid = Field(default={})
 
 
 def _counted(value: object) -> object:
     """5 stands for the seeds 0 to 4."""
-    return list(range(value)) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else value
-
-
-Seed = Annotated[int, Field(ge=0, lt=2**32)]
+    return tuple(range(value)) if type(value) is int else value
 
 
 class Spec(Conditions):
@@ -106,16 +81,16 @@ class Spec(Conditions):
         workloads: Problems that bring data and model.
         solvers: To compare.
         seeds: How many, or which.
-        grid: Options that every solver is varied over.
+        grid: Lists of values by option; every solver runs with every combination.
     """
 
     name: Annotated[str, Field(pattern=r"^[\w .,+-]{1,80}$")] = "study"
-    datasets: Annotated[tuple[DatasetEntry, ...], _tables("dataset")] = ()
-    networks: Annotated[tuple[NetworkEntry, ...], _tables("network")] = ()
-    workloads: Annotated[tuple[WorkloadEntry, ...], _tables("workload")] = ()
-    solvers: Annotated[tuple[SolverEntry, ...], _tables("solver"), Field(min_length=1)]
+    datasets: tuple[DatasetEntry, ...] = ()
+    networks: tuple[NetworkEntry, ...] = ()
+    workloads: tuple[WorkloadEntry, ...] = ()
+    solvers: Annotated[tuple[SolverEntry, ...], Field(min_length=1)]
     seeds: Annotated[tuple[Seed, ...], BeforeValidator(_counted), Field(min_length=1)] = (0,)
-    grid: dict[str, Annotated[list[JsonValue], Field(min_length=1)]] = Field(default={})
+    grid: Grid = Field(default={})
 
 
 def plan(spec: Spec) -> list[Run]:
@@ -128,16 +103,12 @@ def plan(spec: Spec) -> list[Run]:
         The runs; each has its `key`.
     """
     conditions = {name: getattr(spec, name) for name in Conditions.model_fields}
-    digests: dict[tuple[str, ...], str] = {}
+    digest = functools.cache(code_digest)
     runs = []
-    for problem in _problems(spec):
-        for seed in spec.seeds:
-            for solver in solvers_of(spec):
-                names = (solver.solver, *(str(problem.get(key) or "") for key in ("dataset", "network", "workload")))
-                if names not in digests:
-                    digests[names] = code_digest(*names)
-                chosen = {"solver": solver.solver, "options": solver.options, "solver_label": solver.name, "seed": seed}
-                runs.append(Run.model_validate({**conditions, **problem, **chosen, "code": digests[names]}))
+    for problem, seed, solver in itertools.product(_problems(spec), spec.seeds, solvers_of(spec)):
+        code = digest(solver.solver, *(problem.get(kind, "") for kind in ("dataset", "network", "workload")))
+        chosen = {"solver": solver.solver, "options": solver.options, "solver_label": solver.name}
+        runs.append(Run(**conditions, **problem, **chosen, seed=seed, code=code))
     return runs
 
 
@@ -152,16 +123,15 @@ def solvers_of(spec: Spec) -> Iterator[SolverEntry]:
 
 
 def _problems(spec: Spec) -> Iterator[dict[str, Any]]:
-    for data in spec.datasets:
-        for network in spec.networks:
-            yield {
-                "dataset": data.dataset,
-                "dataset_label": data.name,
-                "data": file_digest(data.dataset) if is_table(data.dataset) else None,
-                "network": network.network,
-                "network_options": network.options,
-                "network_label": network.name,
-            }
+    for data, network in itertools.product(spec.datasets, spec.networks):
+        yield {
+            "dataset": data.dataset,
+            "dataset_label": data.name,
+            "data": file_digest(data.dataset) if is_table(data.dataset) else None,
+            "network": network.network,
+            "network_options": network.options,
+            "network_label": network.name,
+        }
     for workload in spec.workloads:
         yield {"workload": workload.workload, "dataset_label": workload.name}
 

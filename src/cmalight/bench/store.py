@@ -9,23 +9,25 @@ An archive FILE.tar.xz of such a folder is read wherever a folder is.
 
 from __future__ import annotations
 
+import io
 import logging
 import tarfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO, TypeVar
 
+import filelock
 from pydantic import ValidationError
 
 from cmalight.bench.models import Frozen, Result
 from cmalight.bench.spec import Spec
-from cmalight.errors import needed
 from cmalight.files import write_atomically
 
 _logger = logging.getLogger("cmalight")
 _ARCHIVE = ".tar.xz"
+Model = TypeVar("Model", bound=Frozen)
 
 
 class FolderInUseError(RuntimeError):
@@ -46,21 +48,14 @@ def status(folder: str | Path) -> dict[str, int]:
         folder: That `bench run` wrote, or is writing.
 
     Returns:
-        How many runs have which status, and how many of the last calls for it are "left".
-
-    Raises:
-        ValueError: If it is no results folder.
+        How many runs have which status, how many of the last calls for it are "left", and how many results are of
+        other calls ("others").
     """
-    damaged: list[str] = []
-    results = {result.run.key: result.status for result in read_results(Path(folder), damaged)}
-    keys = {key for one in read_specs(Path(folder), damaged) for key in one.keys}
-    counts = Counter[str](results[key] for key in keys & results.keys())
+    results = {result.run.key: result.status for result in read_results(folder)}
+    keys = {key for one in read_specs(folder) for key in one.keys}
+    counts = Counter[str](sorted(results[key] for key in keys & results.keys()))
     others = len(results.keys() - keys)
-    return {
-        **dict(sorted(counts.items())),
-        "left": len(keys - results.keys()),
-        **({"others": others} if others else {}),
-    }
+    return {**counts, "left": len(keys - results.keys()), **({"others": others} if others else {})}
 
 
 def merge(folders: Sequence[str | Path], out: str | Path) -> int:
@@ -72,38 +67,30 @@ def merge(folders: Sequence[str | Path], out: str | Path) -> int:
 
     Returns:
         How many results `out` has then.
-
-    Raises:
-        ValueError: If one is no results folder.
     """
     out = Path(out)
-    damaged: list[str] = []
-    sources = [*([out] if (out / "runs").is_dir() else []), *map(Path, folders)]
+    sources = [*([out] if (out / "runs").is_dir() else []), *folders]
     found: dict[str, Result] = {}
-    for source in sources:
-        for result in read_results(source, damaged):
-            known = found.get(result.run.key)
-            if known is None or (known.is_failure and not result.is_failure):
-                found[result.run.key] = result
-    specs = {one.spec.name: one for source in sources for one in read_specs(source, damaged)}
+    for result in (one for source in sources for one in read_results(source)):
+        known = found.setdefault(result.run.key, result)
+        if known.is_failure and not result.is_failure:
+            found[result.run.key] = result
+    specs = {one.spec.name: one for source in sources for one in read_specs(source)}
+    files = {f"runs/{key}.json": result.model_dump_json() for key, result in found.items()}
+    files |= {f"specs/{name}.json": one.model_dump_json() for name, one in specs.items()}
     if out.name.endswith(_ARCHIVE):
-        import tempfile
-
-        with tempfile.TemporaryDirectory() as temporary:
-            _write_all(Path(temporary), found, specs)
-            write_atomically(out, lambda file: _pack(Path(temporary), file))
+        write_atomically(out, lambda file: _pack(files, file))
     else:
         _make_folder(out)
         with locked(out):
-            _write_all(out, found, specs)
+            for name, text in files.items():
+                write_atomically(out / name, text)
     return len(found)
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold a results folder; FolderInUseError if another driver does. A driver that was killed holds it no longer."""
-    with needed("Results folders need filelock, which is not installed", "bench"):
-        import filelock
     try:
         with filelock.FileLock(folder / "lock", timeout=0):
             for leftover in (folder / "runs").glob(".*.tmp"):  # of a driver that was killed
@@ -114,9 +101,9 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def is_locked(folder: str | Path) -> bool:
-    """Whether a driver works on a folder now."""
+    """Whether a driver works on a folder now; on an archive none does."""
     try:
-        with locked(Path(folder)):
+        with locked(Path(folder)) if Path(folder).is_dir() else nullcontext():
             return False
     except FolderInUseError:
         return True
@@ -133,31 +120,26 @@ def write_result(folder: Path, result: Result) -> None:
     write_atomically(folder / "runs" / f"{result.run.key}.json", result.model_dump_json())
 
 
-def read_results(folder: Path, damaged: list[str]) -> Iterator[Result]:
-    """The readable results of a folder or an archive; `damaged` gets one line for each of the other files."""
-    for name, content in _files(folder, "runs"):
+def read_results(folder: str | Path) -> Iterator[Result]:
+    """The results of a folder or an archive; a damaged file is named in a warning and left out."""
+    return _read(Path(folder), "runs", Result, lambda result: result.run.key)
+
+
+def read_specs(folder: str | Path) -> Iterator[Planned]:
+    """The specs that were run in a folder; a damaged file is named in a warning and left out."""
+    return _read(Path(folder), "specs", Planned, lambda planned: planned.spec.name)
+
+
+def _read(folder: Path, part: str, model: type[Model], name_of: Callable[[Model], str]) -> Iterator[Model]:
+    for name, content in _files(folder, part):
         try:
-            result = Result.model_validate_json(content)
-            if f"{result.run.key}.json" != name:
-                raise ValueError("it holds another run than its name says")
+            found = model.model_validate_json(content)
+            if f"{name_of(found)}.json" != name:
+                raise ValueError("it holds another one than its name says")
+            yield found
         except ValueError as error:
-            why = f"{error.error_count()} errors" if isinstance(error, ValidationError) else str(error)
-            damaged.append(f"{folder / 'runs' / name} is damaged and left out ({why})")
-            _logger.warning("%s", damaged[-1])
-            continue
-        yield result
-
-
-def read_specs(folder: Path, damaged: list[str]) -> list[Planned]:
-    """The specs that were run in a folder; `damaged` gets one line for each file that cannot be read."""
-    found = []
-    for name, content in _files(folder, "specs"):
-        try:
-            found.append(Planned.model_validate_json(content))
-        except ValidationError as error:
-            damaged.append(f"{folder / 'specs' / name} is damaged and left out ({error.error_count()} errors)")
-            _logger.warning("%s", damaged[-1])
-    return found
+            why = f"{error.error_count()} errors" if isinstance(error, ValidationError) else error
+            _logger.warning("%s is damaged and left out (%s)", folder / part / name, why)
 
 
 def _files(folder: Path, part: str) -> Iterator[tuple[str, bytes]]:
@@ -173,24 +155,15 @@ def _files(folder: Path, part: str) -> Iterator[tuple[str, bytes]]:
     if not (folder / "runs").is_dir():
         raise ValueError(f"{folder} is not a results folder: there is no {folder / 'runs'}")
     for path in sorted((folder / part).glob("*.json")):
-        try:
-            yield path.name, path.read_bytes()
-        except OSError as error:
-            yield path.name, f"{error}".encode()  # no JSON: named as damaged
+        yield path.name, path.read_bytes()
 
 
-def _pack(folder: Path, file: Any) -> None:
+def _pack(files: Mapping[str, str], file: BinaryIO) -> None:
     with tarfile.open(fileobj=file, mode="w:xz") as archive:
-        for path in sorted(folder.glob("*/*.json")):
-            archive.add(path, path.relative_to(folder).as_posix())
-
-
-def _write_all(out: Path, results: dict[str, Result], specs: dict[str, Planned]) -> None:
-    _make_folder(out)
-    for result in results.values():
-        write_result(out, result)
-    for one in specs.values():
-        begin(out, one.spec, one.keys)
+        for name, text in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
 
 
 def _make_folder(folder: Path) -> None:
