@@ -7,7 +7,6 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -97,17 +96,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = ["| " + " | ".join(cells) + " |" for cells in (header, *rows)]
     lines.insert(1, "|" + "|".join(["---"] + ["---:"] * (len(header) - 1)) + "|")
     return "\n".join(lines)
-
-
-def write_without_fsync(path: Path, content: dict[str, object]) -> None:
-    """A run's result, for folders with so many that the disk would be what is measured."""
-    from cmalight.bench.store import results
-
-    sync, results.os.fsync = results.os.fsync, lambda _: None
-    try:
-        results.write_document(path, results.FORMAT, results.VERSION, content)
-    finally:
-        results.os.fsync = sync
 
 
 def quick_option(description: str | None) -> bool:
