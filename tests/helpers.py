@@ -1,16 +1,23 @@
 """What many tests need: small problems, and the loop of docs/guides/loop.md."""
 
 import time
+from dataclasses import replace
+from functools import partial
 
+import pytest
 import torch
 from torch import Tensor, nn
 
-from cmalight import EpochReport, Objective
+from cmalight import CMA, CMALight, EpochReport, Objective
 
 MSE = nn.MSELoss()
+each_of_the_paper = pytest.mark.parametrize(
+    "make", [CMALight, partial(CMALight, line_search="certified"), CMA], ids=["light", "certified", "cma"]
+)
 
 
-def run_epoch(optimizer, objective, model, batches, *, loss_fn=MSE) -> EpochReport:
+def run_epoch(optimizer, objective, model, batches, *, loss_fn=MSE, at_end=None) -> EpochReport:
+    """One epoch; `at_end()` is called after its last step, before it is judged."""
     with optimizer.epoch(objective) as epoch:
         for x, y in batches:
             optimizer.zero_grad()
@@ -18,25 +25,17 @@ def run_epoch(optimizer, objective, model, batches, *, loss_fn=MSE) -> EpochRepo
             loss.backward()
             epoch.observe(loss, len(y))
             optimizer.step()
+        if at_end is not None:
+            at_end()
     assert epoch.report is not None
     return epoch.report
 
 
-def harmful_epoch(optimizer, objective, model, batches, *, leap=10.0) -> EpochReport:
-    """An epoch whose last step is followed by a leap far away, with ordinary losses before it."""
+def force_line_search(optimizer, objective):
+    """φ = 0 cannot be beaten on line 6, so line 13 is reached."""
     with optimizer.epoch(objective) as epoch:
-        for x, y in batches:
-            optimizer.zero_grad()
-            loss = MSE(model(x), y)
-            loss.backward()
-            epoch.observe(loss, len(y))
-            optimizer.step()
-        with torch.no_grad():
-            for group in optimizer.param_groups:
-                for p in group["params"]:
-                    p.add_(leap)
-    assert epoch.report is not None
-    return epoch.report
+        epoch.abandon()
+    optimizer.known = replace(optimizer.known, phi=0.0)
 
 
 def table(samples: int = 100, features: int = 4, *, seed: int = 0, noise: float = 0.0) -> tuple[Tensor, Tensor]:

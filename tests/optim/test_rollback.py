@@ -1,13 +1,11 @@
 """Back to w^k means everything: parameters, buffers, counters, extra state, bit for bit."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import nn
 
 from cmalight import CMA, IG, CMALight, Objective, Outcome
-from tests.helpers import MSE, copied_state, run_epoch, same_state, split, table
+from tests.helpers import MSE, copied_state, each_of_the_paper, force_line_search, run_epoch, same_state, split, table
 
 
 class ReplacedBuffer(nn.Module):
@@ -86,38 +84,28 @@ def problem():
     return model, batches, Objective(model, MSE, batches)
 
 
-@pytest.mark.parametrize("line_search", ["light", "certified"])
-def test_a_rejected_epoch_leaves_the_state_dict_as_it_was(problem, line_search):
+@each_of_the_paper
+def test_a_rejected_epoch_leaves_the_state_dict_as_it_was(problem, make):
     model, batches, objective = problem
-    optimizer = CMALight(model.parameters(), lr=1e4, line_search=line_search)
     before = copied_state(model)
     buffers = dict(model.named_buffers())
-    report = run_epoch(optimizer, objective, model, batches)
+    report = run_epoch(make(model.parameters(), lr=1e4), objective, model, batches)
     assert report.alpha == 0.0
     assert same_state(model.state_dict(), before)
     assert dict(model.named_buffers()) == buffers  # the very same tensors
 
 
-def test_cma_rejects_as_completely(problem):
-    model, batches, objective = problem
-    before = copied_state(model)
-    report = run_epoch(CMA(model.parameters(), lr=1e4), objective, model, batches)
-    assert report.outcome is Outcome.SEARCH_FAILED_REJECTED
-    assert same_state(model.state_dict(), before)
+def epoch_with_its_end(optimizer, objective, model, batches):
+    """The report, and the state in which the last step left the model."""
+    ends = []
+    report = run_epoch(optimizer, objective, model, batches, at_end=lambda: ends.append(copied_state(model)))
+    return report, ends[0]
 
 
 def test_an_accepted_epoch_keeps_the_tentative_point_and_its_buffers_bit_for_bit(problem):
     model, batches, objective = problem
-    optimizer = CMALight(model.parameters(), lr=0.01)
-    with optimizer.epoch(objective) as epoch:
-        for x, y in batches:
-            optimizer.zero_grad()
-            loss = MSE(model(x), y)
-            loss.backward()
-            epoch.observe(loss, len(y))
-            optimizer.step()
-        tentative = copied_state(model)
-    assert epoch.report.outcome is Outcome.ACCEPTED
+    report, tentative = epoch_with_its_end(CMALight(model.parameters(), lr=0.01), objective, model, batches)
+    assert report.outcome is Outcome.ACCEPTED
     assert same_state(model.state_dict(), tentative)
 
 
@@ -125,19 +113,9 @@ def test_an_accepted_epoch_keeps_the_tentative_point_and_its_buffers_bit_for_bit
 def test_after_a_search_the_tentative_point_comes_back_bit_for_bit(problem, max_extrapolations):
     model, batches, objective = problem
     optimizer = CMALight(model.parameters(), lr=0.01, max_extrapolations=max_extrapolations, gamma=1e-6)
-    with optimizer.epoch(objective) as epoch:
-        epoch.abandon()
-    optimizer.known = replace(optimizer.known, phi=0.0)  # cannot be beaten: line 13 is reached
+    force_line_search(optimizer, objective)
     start = {name: p.detach().clone() for name, p in model.named_parameters()}
-    with optimizer.epoch(objective) as epoch:
-        for x, y in batches:
-            optimizer.zero_grad()
-            loss = MSE(model(x), y)
-            loss.backward()
-            epoch.observe(loss, len(y))
-            optimizer.step()
-        tentative = copied_state(model)
-    report = epoch.report
+    report, tentative = epoch_with_its_end(optimizer, objective, model, batches)
     assert report.evaluations == 2  # f(w⁰), and the tentative point or the one trial
     if max_extrapolations == 0:
         assert report.alpha == report.lr
@@ -174,9 +152,7 @@ def test_abandon_goes_back_and_runs_no_control(problem, optimizer_class):
 def test_an_interrupted_line_search_goes_back_to_the_start_of_the_epoch(problem):
     model, batches, objective = problem
     optimizer = CMALight(model.parameters(), lr=0.01)
-    with optimizer.epoch(objective) as epoch:
-        epoch.abandon()
-    optimizer.known = replace(optimizer.known, phi=0.0)
+    force_line_search(optimizer, objective)
     before = copied_state(model)
 
     def interrupted():

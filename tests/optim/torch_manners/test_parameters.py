@@ -225,7 +225,7 @@ def test_the_direction_of_a_bfloat16_epoch_is_not_rounded_to_bfloat16(make):
     assert epoch.report.direction_norm == pytest.approx((1 - 2**-9) * 2**0.5, rel=1e-6)
 
 
-def test_after_a_group_was_added_the_value_of_the_weights_is_evaluated_anew_only_if_they_changed():
+def test_the_value_of_the_weights_is_evaluated_anew_only_where_somebody_changed_them():
     evaluations = []
     for changes in (False, True):
         model = network()
