@@ -3,7 +3,15 @@
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
 from cmalight import Objective, TensorBatches
 from cmalight.evaluation.sample import sample_parts
@@ -59,6 +67,15 @@ def test_rows_of_the_users_own_choice():
 def test_a_sampler_of_a_part_of_the_data_gives_rows_of_that_part():
     loader = DataLoader(TensorDataset(*numbered()), batch_size=16, sampler=SubsetRandomSampler(range(100)))
     assert max(rows_of(sample_batches(loader, weights=10**9))) < 100
+
+
+@pytest.mark.parametrize("num_samples", [32, 1024])
+def test_a_sampler_with_replacement_gives_rows_of_all_the_data(num_samples):
+    dataset = TensorDataset(*numbered())
+    sampler = RandomSampler(dataset, replacement=True, num_samples=num_samples)
+    rows = rows_of(sample_batches(DataLoader(dataset, batch_size=16, sampler=sampler), weights=10))
+    assert min(rows) < 250
+    assert max(rows) > 750
 
 
 def test_batches_that_a_sampler_of_the_users_own_cuts():
