@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# One worker per core; each test process uses one torch thread (tests/conftest.py).
+# One worker per core; each test process uses one torch thread. The tests of a file share a worker, so that what they
+# share is made once, and the longest files come first (tests/conftest.py).
 WORKERS ?= auto
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-fast fuzz lint types bench docs docs-serve dist release clean
 

@@ -1,7 +1,9 @@
 """One torch thread per test process, since the run uses every core; and examples that are the same on every run."""
 
 import logging
+import os
 import signal
+import tempfile
 
 import pytest
 import torch
@@ -15,10 +17,24 @@ settings.load_profile("repeatable")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    """No test leaves anything in the user's cache, and what another process compiles decides nothing in this one."""
-    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+# The files that take longest, in that order: a worker that began one of them last would be waited for.
+LONGEST = [
+    f"tests/{name}.py"
+    for name in ("docs/test_site", "test_examples", "parallel/test_torchrun", "bench/test_running", "bench/test_dask")
+]
+
+
+def pytest_configure(config):
+    """No test leaves anything in the user's cache; the processes of a run share one, so that the kernel is built once."""
+    if not hasattr(config, "workerinput"):
+        cache = tempfile.TemporaryDirectory(prefix="cmalight-tests-")
+        config.add_cleanup(cache.cleanup)
+        os.environ["CMALIGHT_CACHE"] = cache.name
+
+
+def pytest_collection_modifyitems(items):
+    ranks = {path: rank for rank, path in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(ranks)))
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,6 @@ from packaging.requirements import Requirement
 import cmalight
 
 ROOT = Path(__file__).parent.parent
-pytestmark = pytest.mark.xdist_group("packaging")  # built once
 
 
 def call(*command, check=True, **options):

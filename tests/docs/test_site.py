@@ -20,7 +20,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 ROOT = Path(__file__).parents[2]
 RECIPE = re.search(r"-m (sphinx .*) docs site$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
 TUTORIALS = sorted((ROOT / "examples" / "tutorials").glob("*.py"))
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("site")]  # built once
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="session")
