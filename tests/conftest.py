@@ -25,7 +25,7 @@ LONGEST = [
 
 
 def pytest_configure(config):
-    """No test leaves anything in the user's cache; the processes of a run share one, so that the kernel is built once."""
+    """No test leaves anything in the user's cache; the processes of a run share one, and build the kernel once."""
     if not hasattr(config, "workerinput"):
         cache = tempfile.TemporaryDirectory(prefix="cmalight-tests-")
         config.add_cleanup(cache.cleanup)

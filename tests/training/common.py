@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from cmalight import fit
+from cmalight.training import clock
 from tests.helpers import table
 
 MSE = nn.MSELoss()
@@ -44,3 +45,11 @@ class StopAfter:
 
     def on_epoch_end(self, record):
         return record.epoch == self.epoch
+
+
+class FakeTime:
+    """A clock that advances when it is told to."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr(clock.time, "perf_counter", lambda: self.now)

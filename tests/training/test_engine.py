@@ -8,20 +8,18 @@ import torch
 from torch import nn
 
 from cmalight import Status, fit
-from cmalight.compiled import CannotCompile, library
+from cmalight.compiled import CannotCompile, Program, library
 from tests.helpers import same_state
-from tests.training.common import MSE, StopAfter, data, model, train, without_times
+from tests.training.common import MSE, FakeTime, StopAfter, data, model, train, without_times
 
 
-def has_kernel():
+@pytest.fixture(autouse=True)
+def _needs_a_kernel():
     try:
         library.kernel()
-    except CannotCompile:
-        return False
-    return True
+    except CannotCompile as reason:
+        pytest.skip(f"the kernel cannot be built here: {reason}")
 
-
-pytestmark = pytest.mark.skipif(not has_kernel(), reason="the kernel cannot be built here")
 
 SOLVERS = {
     "auto": {"optimizer": "auto"},
@@ -131,14 +129,24 @@ def test_a_hook_that_a_callback_brings_ends_compiled_epochs():
 
 
 @pytest.mark.parametrize("optimizer", ["auto", "cmalight", "adam-cosine"])
-def test_a_time_limit_and_ctrl_c_are_honoured_inside_a_compiled_epoch(optimizer):
-    pair = data(200_000)
-    _, result = train(pair=pair, optimizer=optimizer, engine="compiled", time_limit=0.5, max_epochs=None, batch_size=2)
-    assert (result.status, result.epochs, result.engine) == (Status.TIME_LIMIT, 0, "compiled")
-    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
-    signal.setitimer(signal.ITIMER_REAL, 0.5)
-    _, result = train(pair=pair, optimizer=optimizer, engine="compiled", max_epochs=1000, batch_size=2)
-    assert (result.status, result.epochs) == (Status.INTERRUPTED, 0)
+@pytest.mark.parametrize("status", [Status.TIME_LIMIT, Status.INTERRUPTED])
+def test_a_time_limit_and_ctrl_c_are_honoured_between_the_chunks_of_a_compiled_epoch(monkeypatch, optimizer, status):
+    """The second chunk of 100 steps is where the time runs out, or where somebody presses Ctrl-C."""
+    run, clock, steps = Program.run, FakeTime(monkeypatch), []
+
+    def noted(self, factors):
+        steps.append(len(factors))
+        if len(steps) == 2:
+            clock.now += 1000.0
+            if status is Status.INTERRUPTED:
+                os.kill(os.getpid(), signal.SIGINT)
+        return run(self, factors)
+
+    monkeypatch.setattr(Program, "run", noted)
+    limit = {"time_limit": 500.0} if status is Status.TIME_LIMIT else {}
+    _, result = train(pair=data(200), optimizer=optimizer, engine="compiled", batch_size=2, max_epochs=3, **limit)
+    assert (result.status, result.epochs, result.engine) == (status, 0, "compiled")
+    assert sum(steps) < 100
 
 
 def test_the_loss_falls_in_compiled_epochs():

@@ -13,7 +13,7 @@ from torch import nn
 from cmalight import CMALight, Controlled, Objective, Status, TensorBatches
 from cmalight.training import clock as clock_module
 from tests.helpers import copied_state, same_state
-from tests.training.common import MSE, StopAfter, batch_norm_model, data, model, train
+from tests.training.common import MSE, FakeTime, StopAfter, batch_norm_model, data, model, train
 
 
 def test_max_epochs():
@@ -90,14 +90,6 @@ def test_no_optimizer_of_ours_ends_above_the_first_loss(optimizer):
     options = {"lr": 1e3} if optimizer == "cmalight" else {"lr": 0.05}
     train(network, optimizer=optimizer, optimizer_options=options, max_epochs=8)
     assert MSE(network(x), y).item() <= first
-
-
-class FakeTime:
-    """A clock that advances when it is told to."""
-
-    def __init__(self, monkeypatch):
-        self.now = 0.0
-        monkeypatch.setattr(clock_module.time, "perf_counter", lambda: self.now)
 
 
 class Slow(nn.Module):
