@@ -271,7 +271,7 @@ def test_claim_4_windows_undone_in_a_row_are_bounded(losses: list[float], power:
 
 @given(any_losses)
 def test_claim_5_the_scale_recovers(losses: list[float]) -> None:
-    memory = after(losses[:12])
+    memory = after(losses[:8])
     wait = max(1, memory.cooldown)
     for _ in range(wait * math.ceil(math.log2(1 / memory.scale))):
         _, memory = RULE.decide(memory, memory.ends[-1], 2000)
