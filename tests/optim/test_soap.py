@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import copy
 import io
-import pickle
 
 import pytest
 import torch
@@ -58,36 +57,18 @@ def adopt_bases(naive, optimizer):
 
 
 class TestAlgorithm:
-    def test_it_agrees_with_the_naive_twin(self):
-        params = make_params()
-        twin = [p.detach().clone() for p in params]
-        optimizer, naive = SOAP(params, **OPTIONS), NaiveSOAP(twin, **OPTIONS)
-        for grads in make_gradients(params, 27):
-            take_step(optimizer, grads)
-            naive.step(grads)
-            adopt_bases(naive, optimizer)
-        assert_close(params, twin)
-
-    def test_it_agrees_with_the_twin_where_both_sides_of_an_oblong_matrix_have_factors(self):
-        params = make_params([(6, 9), (9, 6), (5, 3, 2, 2)])
-        twin = [p.detach().clone() for p in params]
-        optimizer, naive = SOAP(params, **OPTIONS), NaiveSOAP(twin, **OPTIONS)
-        for grads in make_gradients(params, 27):
-            take_step(optimizer, grads)
-            naive.step(grads)
-            adopt_bases(naive, optimizer)
-        assert_close(params, twin)
-
-    def test_it_agrees_with_the_twin_where_gradients_come_and_go(self):
-        params = make_params()
+    @pytest.mark.parametrize("shapes", [SHAPES, [(6, 9), (9, 6), (5, 3, 2, 2)]], ids=["one factor", "two factors"])
+    @pytest.mark.parametrize("come_and_go", [False, True], ids=["always", "gradients come and go"])
+    def test_it_agrees_with_the_naive_twin(self, shapes, come_and_go):
+        params = make_params(shapes)
         twin = [p.detach().clone() for p in params]
         optimizer, naive = SOAP(params, **OPTIONS), NaiveSOAP(twin, **OPTIONS)
         for step, grads in enumerate(make_gradients(params, 40)):
-            absent = [step < 3 * i or (step + i) % 4 == 0 for i in range(len(grads))]
-            grads = [None if a else grad for a, grad in zip(absent, grads, strict=True)]
+            if come_and_go:
+                grads = [None if step < 3 * i or (step + i) % 4 == 0 else grad for i, grad in enumerate(grads)]
             take_step(optimizer, grads)
             naive.step(grads)
-            adopt_bases(naive, optimizer) if step else None
+            adopt_bases(naive, optimizer)
         assert_close(params, twin)
 
     def test_the_first_gradient_takes_no_step(self):
@@ -143,28 +124,8 @@ class TestAlgorithm:
         for grads in make_gradients(params, 12):
             for optimizer in optimizers:
                 take_step(optimizer, grads)
+            assert_equal([p.grad for p in params], grads)  # which are left alone
         assert_close(params, others, 1e-12)
-
-    def test_it_leaves_gradients_alone(self):
-        params = make_params()
-        optimizer = SOAP(params, **OPTIONS)
-        for grads in make_gradients(params, 6):
-            take_step(optimizer, grads)
-            assert_equal([p.grad for p in params], grads)
-
-    def test_a_closure_gives_its_loss(self):
-        param = nn.Parameter(torch.ones(3, 3))
-        optimizer = SOAP([param])
-
-        def closure():
-            optimizer.zero_grad()
-            loss = param.square().sum()
-            loss.backward()
-            return loss
-
-        assert optimizer.step(closure) == 9
-        assert optimizer.step(closure) == 9
-        assert optimizer.step(closure) < 9
 
 
 def test_it_agrees_with_a_published_package():
@@ -216,8 +177,9 @@ def through_state_dict(optimizer, params):
 
 class TestState:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-    @pytest.mark.parametrize("steps", [0, 1, 2, 13])
-    def test_a_loaded_state_goes_on_bit_for_bit(self, dtype, steps):
+    @pytest.mark.parametrize("steps", [1, 13])
+    def test_a_loaded_state_goes_on_bit_for_bit_in_its_precision(self, dtype, steps):
+        """That of half precision parameters is in float32; Lightning replaces the state's dictionaries and tensors."""
         params = make_params(dtype=dtype)
         optimizer = SOAP(params, **OPTIONS)
         gradients = make_gradients(params, steps + 12)
@@ -225,45 +187,14 @@ class TestState:
             take_step(optimizer, grads)
         others = [nn.Parameter(p.detach().clone()) for p in params]
         loaded = through_state_dict(optimizer, others)
+        for param, state in list(loaded.state.items()):
+            loaded.state[param] = {n: v if n == "step" else v.clone() for n, v in state.items()}
         for grads in gradients[steps:]:
             take_step(optimizer, grads)
             take_step(loaded, grads)
         assert_equal(params, others)
-
-    def test_loading_does_not_share_memory_with_what_was_loaded(self):
-        params = make_params()
-        optimizer = SOAP(params, **OPTIONS)
-        take_step(optimizer, make_gradients(params, 1)[0])
-        others = make_params()
-        other = SOAP(others, **OPTIONS)
-        other.load_state_dict(optimizer.state_dict())
-        before = copy.deepcopy(optimizer.state_dict()["state"])
-        for grads in make_gradients(others, 7):
-            take_step(other, grads)
-        for number, state in optimizer.state_dict()["state"].items():
-            assert state["step"] == before[number]["step"]
-            assert_equal([state["exp_avg"]], [before[number]["exp_avg"]])
-
-    @pytest.mark.parametrize("way", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
-    def test_a_copy_goes_on_bit_for_bit(self, way):
-        params = make_params(dtype=torch.float32)
-        optimizer = SOAP(params, **OPTIONS)
-        gradients = make_gradients(params, 25)
-        for grads in gradients[:13]:
-            take_step(optimizer, grads)
-        copied_params, copied = way((params, optimizer))
-        for grads in gradients[13:]:
-            take_step(optimizer, grads)
-            take_step(copied, grads)
-        assert_equal(params, copied_params)
-
-    def test_half_precision_parameters_have_float32_state(self):
-        params = make_params(dtype=torch.bfloat16)
-        optimizer = SOAP(params, **OPTIONS)
-        for grads in make_gradients(params, 6):
-            take_step(optimizer, grads)
-        tensors = [v for state in optimizer.state.values() for v in state.values() if isinstance(v, torch.Tensor)]
-        assert {t.dtype for t in tensors} == {torch.float32}
+        tensors = [v for state in loaded.state.values() for v in state.values() if isinstance(v, torch.Tensor)]
+        assert {t.dtype for t in tensors} == {torch.float64 if dtype is torch.float64 else torch.float32}
 
     def test_names_and_shapes_are_as_documented(self):
         params = make_params([(4, 40), (40, 4), (6, 2, 2, 2), (20, 30), (7,), (1, 5)])
@@ -305,18 +236,6 @@ class TestState:
                     else:
                         optimizer.state[param][name].copy_(value)
         assert_equal(run(), ends)
-
-    def test_a_replaced_state_is_used(self):
-        """Lightning rebuilds the state's dictionaries when it moves an optimizer to a device."""
-        params, others = make_params(), make_params()
-        optimizer, plain = SOAP(params, **OPTIONS), SOAP(others, **OPTIONS)
-        for step, grads in enumerate(make_gradients(params, 12)):
-            take_step(optimizer, grads)
-            take_step(plain, grads)
-            if step % 4 == 0:
-                for param, state in list(optimizer.state.items()):
-                    optimizer.state[param] = {n: v if n == "step" else v.clone() for n, v in state.items()}
-        assert_equal(params, others)
 
 
 class HostSynchronization(TorchDispatchMode):
@@ -413,29 +332,12 @@ class TestManners:
         assert steps == [0, 1, 1, 2]
         assert all(p.isfinite().all() for p in params)
 
-    def test_schedulers_and_step_hooks_work(self):
-        params = make_params()
-        optimizer = SOAP(params, lr=1e-2)
-        calls = []
-        optimizer.register_step_post_hook(lambda *_: calls.append(1))
-        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
-        for grads in make_gradients(params, 3):
-            take_step(optimizer, grads)
-            scheduler.step()
-        assert len(calls) == 3
-        assert optimizer.param_groups[0]["lr"] == 1e-2 / 8
-
     def test_empty_parameters_and_groups_are_accepted(self):
         params = [nn.Parameter(torch.ones(0, 5)), nn.Parameter(torch.ones(0)), nn.Parameter(torch.ones(3, 3))]
         optimizer = SOAP([{"params": params}, {"params": []}])
         for grads in make_gradients(params, 12):
             take_step(optimizer, grads)
         assert params[2].isfinite().all()
-
-    def test_named_parameters_are_accepted(self):
-        model = nn.Linear(4, 3)
-        optimizer = SOAP(model.named_parameters())
-        assert optimizer.state_dict()["param_groups"][0]["param_names"] == ["weight", "bias"]
 
     def test_it_fits_a_badly_scaled_regression_that_adamw_does_not(self):
         generator = torch.Generator().manual_seed(0)

@@ -112,6 +112,20 @@ def _steps(optimizer, model, data, epoch, step, after_step):
             after_step()
 
 
+def run_losses(optimizer, objective, losses, *, after_step=None):
+    """An epoch of batches that are given by functions for their losses, and by their sizes."""
+    with optimizer.epoch(objective) as epoch:
+        for loss_of, count in losses:
+            optimizer.zero_grad()
+            loss = loss_of()
+            loss.backward()
+            epoch.observe(loss, count)
+            optimizer.step()
+            if after_step is not None:
+                after_step()
+    return epoch.report
+
+
 def train(optimizer, model, epochs, **hooks):
     dtype = next(model.parameters()).dtype
     return [run_epoch(optimizer, model, batches(order, dtype), **hooks) for order in epochs]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from .cases import MSE, assert_same_models, each_with_a_window, network, train
+from .cases import MSE, assert_same_models, each_watched, each_with_a_window, network, train
 
 # Raised by torch itself when it first imports Inductor.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
@@ -38,11 +38,9 @@ def test_a_compiled_model_trains_as_the_eager_one(make):
         torch.testing.assert_close(value, other, rtol=1e-4, atol=1e-5)
 
 
-@each_with_a_window
+@each_watched
 def test_a_whole_training_step_can_be_compiled(make):
     """The control runs outside the graph: it is no tensor program."""
-    if "epoch" in dir(make(network())):
-        pytest.skip("an epoch is observed between the backward pass and the step")
     compiled, eager = network(), network()
     optimizer, reference = make(compiled), make(eager)
     x, y = torch.ones(4, 3), torch.zeros(4, 1)

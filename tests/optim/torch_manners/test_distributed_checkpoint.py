@@ -28,16 +28,6 @@ def _started(make, **options):
 
 
 @each
-def test_state_dicts_set_into_fresh_objects_go_on_bit_for_bit(make):
-    model, optimizer = _started(make, norm=True)
-    weights, state = copy.deepcopy(get_state_dict(model, optimizer))
-    twin = network(norm=True)
-    other = make(twin)
-    set_state_dict(twin, other, model_state_dict=weights, optim_state_dict=state)
-    assert train(other, twin, range(4, 6)) == train(optimizer, model, range(4, 6))
-
-
-@each
 def test_a_checkpoint_on_disk_goes_on_bit_for_bit_in_a_fresh_and_in_a_used_optimizer(make, tmp_path):
     model, optimizer = _started(make)
     weights, state = get_state_dict(model, optimizer)
@@ -52,16 +42,6 @@ def test_a_checkpoint_on_disk_goes_on_bit_for_bit_in_a_fresh_and_in_a_used_optim
         set_state_dict(twin, other, model_state_dict=loaded["model"], optim_state_dict=loaded["optimizer"])
         assert train(other, twin, range(4, 6)) == expected
         assert_same_models(twin, model)
-
-
-@each
-def test_the_optimizer_alone_goes_into_another_optimizer(make):
-    model, optimizer = _started(make)
-    twin = network()
-    twin.load_state_dict(model.state_dict())
-    other = make(twin)
-    set_optimizer_state_dict(twin, other, copy.deepcopy(get_optimizer_state_dict(model, optimizer)))
-    assert train(other, twin, range(4, 5)) == train(optimizer, model, range(4, 5))
 
 
 @each_with_a_window

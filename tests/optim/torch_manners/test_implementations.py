@@ -15,6 +15,7 @@ from .cases import (
     each_of_the_paper,
     network,
     run_epoch,
+    run_losses,
     set_gradients,
     train,
 )
@@ -87,14 +88,7 @@ def test_the_short_last_batch_takes_a_step_in_its_proportion(make, implementatio
     model = nn.Linear(1, 1, bias=False)
     w = nn.init.constant_(model.weight, 8.0)
     optimizer, seen = make(model, lr=0.5, weight_decay=0.25, **implementation), []
-    with optimizer.epoch(lambda: w.item()) as epoch:
-        for count in (4, 1):
-            optimizer.zero_grad()
-            loss = w.sum()
-            loss.backward()
-            epoch.observe(loss, count)
-            optimizer.step()
-            seen.append(w.item())
+    run_losses(optimizer, w.item, [(w.sum, 4), (w.sum, 1)], after_step=lambda: seen.append(w.item()))
     assert seen == [8.0 - 0.5 * (1 + 0.25 * 8.0), 6.5 - 0.5 * 0.25 * (1 + 0.25 * 6.5)]
 
 

@@ -3,9 +3,8 @@
 import pytest
 import torch
 from torch import nn
-from torch.optim import SGD
 
-from cmalight import CMA, CMALight, Outcome
+from cmalight import CMA, Outcome
 
 from .cases import (
     MSE,
@@ -18,41 +17,11 @@ from .cases import (
     network,
     objective_of,
     run_epoch,
-    set_gradients,
+    run_losses,
     train,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled:UserWarning")
-
-
-def _quadratic(optimizer, params, steps=3):
-    """An epoch on f(w) = mean of |w|² over everything."""
-
-    def loss():
-        return torch.stack([p.abs().double().square().mean() for p in params]).mean()
-
-    with optimizer.epoch(lambda: loss().item()) as epoch:
-        for _ in range(steps):
-            optimizer.zero_grad()
-            value = loss()
-            value.backward()
-            epoch.observe(value, 1)
-            optimizer.step()
-    return epoch.report
-
-
-@each_of_the_paper
-def test_each_group_steps_with_its_own_lr_and_weight_decay_as_in_sgd(make):
-    weights = []
-    for kind in (make, lambda _, groups, **options: SGD(groups, **options)):
-        model = network()
-        first = {"params": model[0].parameters(), "lr": 0.1}
-        optimizer = kind(model, [first, {"params": model[3].parameters(), "weight_decay": 0.5}], lr=0.01)
-        for seed in range(2):
-            set_gradients(model.parameters(), seed)
-            optimizer.step()
-        weights.append(list(model.parameters()))
-    assert_same(*weights)
 
 
 @each_of_the_paper
@@ -62,13 +31,15 @@ def test_weight_decay_of_one_group_enters_the_loss_of_that_group_only(make):
     decayed, free, frozen = model
     frozen.requires_grad_(False)
     optimizer = make(model, [{"params": [free]}, {"params": [decayed, frozen], "weight_decay": 2.0}], lr=0.25)
-    with optimizer.epoch(lambda: 0.0) as epoch:
-        loss = 0 * (decayed + free).sum()
-        loss.backward()
-        epoch.observe(loss, 1)
-        optimizer.step()
-        assert decayed.item() == 3.0 - 0.25 * 2 * 3.0
-    assert epoch.report.f_tilde == 9.0
+    seen = []
+    report = run_losses(
+        optimizer,
+        lambda: 0.0,
+        [(lambda: 0 * (decayed + free).sum(), 1)],
+        after_step=lambda: seen.append(decayed.item()),
+    )
+    assert seen == [3.0 - 0.25 * 2 * 3.0]
+    assert report.f_tilde == 9.0
     assert frozen.item() == 100.0
 
 
@@ -156,20 +127,13 @@ def test_an_epoch_on_a_complex_parameter_ends_like_one_on_two_real_ones(make, lr
     ends = []
     for value in (start.clone(), torch.view_as_real(start).clone()):
         model = nn.ParameterList([value])
-        p = model[0]
-        optimizer = make(model, lr=lr, weight_decay=0.1)
+        real = torch.view_as_real(model[0]) if value.is_complex() else model[0]
 
-        def loss(p=p):
+        def loss(p=model[0]):
             return (torch.view_as_real(p) if p.is_complex() else p).square().mean()
 
-        with optimizer.epoch(lambda loss=loss: loss().item()) as epoch:
-            for _ in range(2):
-                optimizer.zero_grad()
-                value = loss()
-                value.backward()
-                epoch.observe(value, 1)
-                optimizer.step()
-        ends.append((epoch.report, torch.view_as_real(p.detach()) if p.is_complex() else p.detach()))
+        report = run_losses(make(model, lr=lr, weight_decay=0.1), lambda loss=loss: loss().item(), [(loss, 1)] * 2)
+        ends.append((report, real.detach()))
     assert ends[0][0].outcome is ends[1][0].outcome
     assert ends[0][0].direction_norm == pytest.approx(ends[1][0].direction_norm, rel=1e-12)
     torch.testing.assert_close(ends[0][1], ends[1][1])
@@ -177,23 +141,19 @@ def test_an_epoch_on_a_complex_parameter_ends_like_one_on_two_real_ones(make, lr
 
 @each_of_the_paper
 def test_sparse_gradients_of_an_embedding_train_as_dense_ones(make):
-    ends = []
     data = [
         (torch.tensor([0, 1, 1]), torch.ones(3, 1, dtype=torch.float64)),
         (torch.tensor([3, 4]), torch.zeros(2, 1, dtype=torch.float64)),
     ]
+    ends = []
     for sparse in (True, False):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Embedding(5, 2, sparse=sparse), nn.Linear(2, 1)).double()
-        optimizer = make(model, lr=0.1)
-        with optimizer.epoch(lambda model=model: sum(len(y) * MSE(model(x), y).item() for x, y in data) / 5) as epoch:
-            for x, y in data:
-                optimizer.zero_grad()
-                loss = MSE(model(x), y)
-                loss.backward()
-                epoch.observe(loss, len(y))
-                optimizer.step()
-        ends.append((epoch.report.outcome, list(model.parameters())))
+        losses = [(lambda model=model, x=x, y=y: MSE(model(x), y), len(y)) for x, y in data]
+        report = run_losses(
+            make(model, lr=0.1), lambda losses=losses: sum(n * loss().item() for loss, n in losses) / 5, losses
+        )
+        ends.append((report.outcome, list(model.parameters())))
     assert ends[0][0] is ends[1][0]
     torch.testing.assert_close(ends[0][1], ends[1][1])
 
@@ -202,7 +162,11 @@ def test_sparse_gradients_of_an_embedding_train_as_dense_ones(make):
 def test_a_bfloat16_epoch_that_is_undone_is_undone_bit_for_bit(make):
     model = nn.ParameterList([torch.linspace(1, 2, 5).to(d) for d in (torch.bfloat16, torch.float32)])
     start = [p.detach().clone() for p in model]
-    report = _quadratic(make(model, lr=50.0), list(model))
+
+    def loss():
+        return torch.stack([p.double().square().mean() for p in model]).mean()
+
+    report = run_losses(make(model, lr=50.0), lambda: loss().item(), [(loss, 1)] * 3)
     undone = report.alpha == 0.0
     assert undone is (report.outcome is not Outcome.UNCONTROLLED)
     assert all(torch.equal(p, q) for p, q in zip(model, start, strict=True)) is undone
@@ -211,18 +175,14 @@ def test_a_bfloat16_epoch_that_is_undone_is_undone_bit_for_bit(make):
 @each_of_the_paper
 def test_the_direction_of_a_bfloat16_epoch_is_not_rounded_to_bfloat16(make):
     """From 1 by 2⁻⁷ to 2⁻⁹ in both coordinates: 1 − 2⁻⁹ has nine binary digits, one too many for bfloat16."""
-    model = nn.ParameterList([torch.ones(2, dtype=torch.bfloat16)])
+    model, seen = nn.ParameterList([torch.ones(2, dtype=torch.bfloat16)]), []
     p = model[0]
-    optimizer = make(model, lr=1.0)
-    with optimizer.epoch(lambda: p.float().sum().item()) as epoch:
-        for slope in (1 - 2**-7, 2**-7 - 2**-9):
-            optimizer.zero_grad()
-            loss = slope * p.sum()
-            loss.backward()
-            epoch.observe(loss, 1)
-            optimizer.step()
-        assert p.tolist() == [2**-9, 2**-9]
-    assert epoch.report.direction_norm == pytest.approx((1 - 2**-9) * 2**0.5, rel=1e-6)
+    losses = [(lambda slope=slope: slope * p.sum(), 1) for slope in (1 - 2**-7, 2**-7 - 2**-9)]
+    report = run_losses(
+        make(model, lr=1.0), lambda: p.float().sum().item(), losses, after_step=lambda: seen.append(p.tolist())
+    )
+    assert seen[-1] == [2**-9, 2**-9]
+    assert report.direction_norm == pytest.approx((1 - 2**-9) * 2**0.5, rel=1e-6)
 
 
 def test_the_value_of_the_weights_is_evaluated_anew_only_where_somebody_changed_them():
@@ -237,11 +197,3 @@ def test_the_value_of_the_weights_is_evaluated_anew_only_where_somebody_changed_
         run_epoch(optimizer, model, batches(1))
         evaluations.append(optimizer.evaluations - before)
     assert evaluations[1] == evaluations[0] + 1
-
-
-def test_a_single_parameter_in_a_group_need_not_be_a_list():
-    w = nn.Parameter(torch.ones(1))
-    optimizer = CMALight([{"params": w}], lr=0.5)
-    w.grad = torch.ones(1)
-    optimizer.step()
-    assert w.item() == 0.5

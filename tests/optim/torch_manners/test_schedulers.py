@@ -1,7 +1,5 @@
 """torch's learning rate schedulers beside every optimizer."""
 
-import copy
-
 import pytest
 import torch
 from torch.optim import SGD
@@ -22,15 +20,16 @@ from torch.optim.swa_utils import SWALR, AveragedModel
 from cmalight import IG, Controlled, Outcome
 
 from .cases import (
+    MSE,
     SHORT,
     assert_same_models,
     batches,
     each,
     each_of_the_paper,
-    each_watched,
     network,
     objective_of,
     run_epoch,
+    run_losses,
     train,
 )
 
@@ -76,21 +75,6 @@ def test_under_control_every_scheduler_gives_the_lr_and_the_weights_that_it_give
     assert_same_models(model, alone)
 
 
-@each_watched
-def test_a_scheduled_run_is_saved_and_goes_on_with_its_scheduler(make):
-    model, twin = network(), network()
-    optimizer, other = make(model), make(twin)
-    scheduler, other_scheduler = (StepLR(one, step_size=4, gamma=0.5) for one in (optimizer, other))
-    train(optimizer, model, range(1), after_step=scheduler.step)
-    twin.load_state_dict(model.state_dict())
-    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    other_scheduler.load_state_dict(scheduler.state_dict())
-    expected = train(optimizer, model, range(1, 3), after_step=scheduler.step)
-    assert train(other, twin, range(1, 3), after_step=other_scheduler.step) == expected
-    assert other.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
-    assert_same_models(twin, model)
-
-
 @each_of_the_paper
 def test_an_epoch_uses_the_lr_that_a_scheduler_set_between_epochs(make):
     model = network()
@@ -130,19 +114,8 @@ def test_weight_averaging_works_around_epochs(make):
 def test_ig_may_be_scheduled_at_every_step():
     model, alone = network(), network()
     ig, sgd = IG(model.parameters(), lr=0.05), SGD(alone.parameters(), lr=0.05)
-    schedulers = [StepLR(one, step_size=1, gamma=0.9) for one in (ig, sgd)]
     data = batches()[:5]
-    model_objective = objective_of(model)
-    with ig.epoch(None) as epoch:
-        for x, y in data:
-            for net, one in ((model, ig), (alone, sgd)):
-                one.zero_grad()
-                loss = torch.nn.functional.mse_loss(net(x), y)
-                loss.backward()
-                if one is ig:
-                    epoch.observe(loss, len(y))
-                one.step()
-            for scheduler in schedulers:
-                scheduler.step()
-    assert model_objective() > 0
+    losses = [(lambda x=x, y=y: MSE(model(x), y), len(y)) for x, y in data]
+    run_losses(ig, None, losses, after_step=StepLR(ig, step_size=1, gamma=0.9).step)
+    run_epoch(sgd, alone, data, after_step=StepLR(sgd, step_size=1, gamma=0.9).step)
     assert_same_models(model, alone)

@@ -4,11 +4,10 @@ import pytest
 import torch
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from cmalight import CMALight, Objective
 
-from .cases import MSE, assert_same, assert_same_models, batches, network, run_epoch
+from .cases import MSE, assert_same, assert_same_models, batches, network
 
 
 def _autocast_loss(model, x, y):
@@ -103,19 +102,3 @@ def test_scaling_accumulation_and_clipping_go_together():
     plain, expected = _accumulating(torch.amp.GradScaler("cpu", enabled=False))
     assert reports == expected
     assert_same_models(scaled, plain)
-
-
-def test_an_average_beside_it_sees_controlled_weights_only():
-    """Updated between the epochs, it never sees an epoch that was undone, and no evaluation changes it."""
-    model = network(norm=True)
-    optimizer = CMALight(model.parameters(), lr=1.0)
-    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
-    weight, expected, reports = model[0].weight, None, ""
-    for order in range(12):
-        reports += run_epoch(optimizer, model, batches(order))
-        average.update_parameters(model)
-        now = weight.detach().clone()
-        expected = now if expected is None else 0.9 * expected + 0.1 * now
-    assert "alpha=0.0," in reports
-    assert "ACCEPTED" in reports
-    torch.testing.assert_close(average.module[0].weight.detach(), expected)
