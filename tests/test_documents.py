@@ -1,8 +1,6 @@
 """The documents describe what is there now, and their code runs."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -249,27 +247,3 @@ def test_every_page_with_code_is_run_by_a_test():
 
 
 # What the first lines of a session cost.
-
-
-def test_help_does_not_wait_for_torch():
-    code = """
-import atexit, sys
-sys.argv = ["cmalight", "--help"]
-atexit.register(lambda: print("torch" in sys.modules))
-from cmalight.__main__ import main
-main()
-"""
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
-    assert "Commands:" in run.stdout
-    assert run.stdout.splitlines()[-1] == "False"
-
-
-def test_the_core_imports_torch_alone():
-    """Nothing that torch itself does not need may be imported with the package: filelock is torch's own."""
-    code = (
-        "import torch, sys; before = set(sys.modules)\n"
-        "from cmalight import *; print(*sorted(set(sys.modules) - before))"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
-    foreign = {name for name in run.stdout.split() if name.partition(".")[0] not in {"cmalight", "filelock", "torch"}}
-    assert not {name for name in foreign if name.partition(".")[0] not in sys.stdlib_module_names}

@@ -194,9 +194,3 @@ def test_the_metadata_says_what_it_is_and_where_it_was_tried(built):
 @pytest.mark.slow
 def test_the_metadata_passes_twine(built):
     call(sys.executable, "-m", "twine", "check", "--strict", *built)
-
-
-def test_the_workflow_runs_the_two_commands_of_the_makefile():
-    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
-    steps = [step["run"] for step in workflow["jobs"]["test"]["steps"] if "run" in step]
-    assert steps == ["make demo", "make test"]

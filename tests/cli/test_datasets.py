@@ -64,11 +64,3 @@ def test_fetch_of_an_embedded_set_has_nothing_to_do(cmalight):
 )
 def test_bad_input_is_one_line_and_exit_2(cmalight, arguments, message):
     assert message in cmalight.refused("datasets", *arguments)
-
-
-def test_a_failed_download_is_one_line_and_exit_2(cmalight):
-    with serving({}) as server:
-        add_tiny(server.url("gone"))
-        result = cmalight("datasets", "fetch", "tiny")
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "answers 404" in result.stderr

@@ -5,11 +5,7 @@ import re
 import shlex
 from pathlib import Path
 
-import click
 import pytest
-
-from cmalight.cli import command
-from tests.cli.verbs import verbs
 
 PAGE = (
     (Path(__file__).parents[2] / "docs" / "guides" / "tables.md").read_text().replace(" \\\n    ", " ")
@@ -51,9 +47,3 @@ def test_the_python_example_runs(cmalight, files):
     exec(re.search(r"```python\n(.*?)```", PAGE, re.DOTALL).group(1), names)
     assert names["result"].scores.table.loc["network", "r2"] > 0.9
     assert (cmalight.folder / "houses.model").exists()
-
-
-def test_every_argument_of_every_verb_says_what_it_is():
-    arguments = [(path, one) for path, verb in verbs(command) for one in verb.params if isinstance(one, click.Argument)]
-    assert len(arguments) > 8
-    assert [(path, argument.name) for path, argument in arguments if not argument.help] == []

@@ -1,7 +1,6 @@
 """The examples in the docstrings run as they stand, and give what they show."""
 
 import doctest
-import inspect
 import warnings
 
 import pytest
@@ -25,19 +24,6 @@ EXAMPLES = {
     "register": [datasets.register],
     "layered": [models.layered],
 }
-
-
-METHODS = [
-    one
-    for estimator in (cmalight.CMALightRegressor, cmalight.CMALightClassifier)
-    for name, one in vars(estimator).items()
-    if inspect.isfunction(one) and not name.startswith("_")
-]
-
-
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.__qualname__)
-def test_a_method_of_an_estimator_says_what_it_raises(method):
-    assert "Raises:" in method.__doc__
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -6,7 +6,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LinearLR
 from torch.utils.data import DataLoader, TensorDataset
 
-from cmalight import CMALight, Controlled, Objective, Outcome
+from cmalight import Controlled, Objective, Outcome
 from cmalight.rules.watchdog import Watchdog
 
 pytest.importorskip("accelerate")
@@ -129,18 +129,3 @@ def test_an_evaluation_in_mid_epoch_is_not_noticed_by_accelerates_loader():
         objective()
         assert (loader.end_of_dataloader, loader.iteration, accelerator.gradient_state.active_dataloader) == before
     assert seen == 12
-
-
-def test_cmalight_keeps_its_bracket_beside_what_prepare_returns():
-    accelerator = Accelerator(cpu=True)
-    model, _, loader = made()
-    cmalight = CMALight(model.parameters(), lr=0.3)
-    model, optimizer, loader = accelerator.prepare(model, cmalight, loader)
-    with cmalight.epoch(Objective(model, MSE, loader)) as epoch:
-        for x, y in loader:
-            loss = MSE(model(x), y)
-            accelerator.backward(loss)
-            epoch.observe(loss, len(y))
-            optimizer.step()
-            optimizer.zero_grad()
-    assert epoch.report.outcome is Outcome.ACCEPTED

@@ -1,13 +1,11 @@
 """Lightning's Trainer with what `configure_optimizers` returns, and nothing else."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from cmalight import Auto, CMALight, Controlled, Objective, Outcome
+from cmalight import Controlled, Objective, Outcome
 from cmalight.rules.watchdog import Watchdog
 
 pytest.importorskip("lightning")
@@ -216,65 +214,3 @@ def test_what_went_wrong_is_undone_before_validation_and_checkpoints_when_it_is_
     for file in tmp_path.iterdir():
         weights = torch.load(file, weights_only=True)["state_dict"].values()
         assert all(value.abs().max() < 1e3 for value in weights)
-
-
-def test_auto_trains_a_module():
-    class WithAuto(Regression):
-        def configure_optimizers(self):
-            objective, steps = self.objective()
-            return Auto(self.parameters(), objective, total_steps=steps)
-
-    module = WithAuto()
-    before = copy.deepcopy(module.net)
-    optimizer = fitted(module, max_epochs=10)
-    optimizer.judge()
-    assert MSE(module.net(X), Y) < 0.7 * MSE(before(X), Y)
-
-
-class Epochs(Callback):
-    """The callback of docs/guides/integrations.md."""
-
-    def on_train_epoch_start(self, trainer, module):
-        module.epoch = trainer.optimizers[0].epoch(module.objective)
-        module.epoch.__enter__()
-
-    def on_train_batch_end(self, trainer, module, *_):
-        if trainer.is_last_batch:
-            module.epoch.__exit__(None, None, None)
-
-
-class PaperModule(LightningModule):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
-        self.objective = Objective(self.net, MSE, loader())
-        self.reports = []
-
-    def training_step(self, batch):
-        loss = MSE(self.net(batch[0]), batch[1])
-        self.epoch.observe(loss, len(batch[1]))
-        return loss
-
-    def on_train_epoch_end(self):
-        self.reports.append(self.epoch.report)
-
-    def configure_optimizers(self):
-        return CMALight(self.parameters(), lr=0.5)
-
-
-def test_cmalight_needs_a_callback_of_eight_lines():
-    module, twin = PaperModule(), PaperModule()
-    trainer(Epochs(), max_epochs=6).fit(module, loader())
-    optimizer, reports = twin.configure_optimizers(), []
-    for _ in range(6):
-        with optimizer.epoch(twin.objective) as epoch:
-            for x, y in loader():
-                optimizer.zero_grad()
-                loss = MSE(twin.net(x), y)
-                loss.backward()
-                epoch.observe(loss, len(y))
-                optimizer.step()
-        reports.append(epoch.report)
-    assert module.reports == reports
-    assert_same(module.net, twin.net)

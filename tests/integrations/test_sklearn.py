@@ -10,7 +10,6 @@ import sklearn.datasets
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -18,7 +17,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import cmalight
 from cmalight import CMALightClassifier, CMALightRegressor
 from cmalight.integrations.sklearn import spread_rows
-from cmalight.training.solvers import known_solvers
 
 
 def regression(rows=300, targets=1, seed=0):
@@ -90,21 +88,6 @@ def test_classes_may_be_words():
     np.testing.assert_allclose(np.log(probabilities), model.predict_log_proba(x))
 
 
-@pytest.mark.slow
-def test_a_grid_search_tries_every_solver_on_two_processes():
-    x, y = regression(120)
-    grid = {"optimizer": ["cmalight", "cmalight-certified", "adam"], "lr": [0.05, 0.3]}
-    search = GridSearchCV(small(), grid, cv=2, n_jobs=2).fit(x, y)
-    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
-    again = GridSearchCV(small(), grid, cv=2).fit(x, y)
-    np.testing.assert_allclose(search.cv_results_["mean_test_score"], again.cv_results_["mean_test_score"], rtol=1e-6)
-
-
-def test_cross_validation_works():
-    x, y = flowers()
-    assert cross_val_score(CMALightClassifier(random_state=0), x, y, cv=3).mean() > 0.85
-
-
 def through_a_file(model):
     file = io.BytesIO()
     joblib.dump(model, file)
@@ -142,12 +125,6 @@ def test_a_time_limit_ends_the_training():
     x, y = regression(2000)
     model = CMALightRegressor(max_epochs=None, time_limit=0.2, random_state=0).fit(x, y)
     assert model.status_ == "time_limit"
-
-
-@pytest.mark.parametrize("optimizer", known_solvers())
-def test_every_solver_that_fit_knows_is_one(optimizer):
-    x, y = regression(60)
-    assert small(optimizer=optimizer, max_epochs=2).fit(x, y).n_iter_ == 2
 
 
 @pytest.mark.parametrize(

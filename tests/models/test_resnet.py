@@ -9,49 +9,15 @@ from cmalight.models import RESNET_DEPTHS, Residual, resnet
 COUNTS = {18: 11_173_962, 34: 21_282_122, 50: 23_520_842, 101: 42_512_970, 152: 58_156_618}
 
 
-def convolution(inputs: int, outputs: int, kernel: int) -> int:
-    return kernel * kernel * inputs * outputs + 2 * outputs  # the weights, and BatchNorm's scale and shift
-
-
-def basic(inputs: int, width: int) -> int:
-    return convolution(inputs, width, 3) + convolution(width, width, 3)
-
-
-def bottleneck(inputs: int, width: int) -> int:
-    return convolution(inputs, width, 1) + convolution(width, width, 3) + convolution(width, 4 * width, 1)
-
-
-def count_by_hand(depth: int) -> int:
-    block, widening, repeats = {
-        18: (basic, 1, (2, 2, 2, 2)),
-        34: (basic, 1, (3, 4, 6, 3)),
-        50: (bottleneck, 4, (3, 4, 6, 3)),
-        101: (bottleneck, 4, (3, 4, 23, 3)),
-        152: (bottleneck, 4, (3, 8, 36, 3)),
-    }[depth]
-    total = convolution(3, 64, 3)
-    inputs = 64
-    for width, count in zip((64, 128, 256, 512), repeats, strict=True):
-        outputs = widening * width
-        shortcut = convolution(inputs, outputs, 1) if inputs != outputs else 0
-        total += block(inputs, width) + shortcut + (count - 1) * block(outputs, width)
-        inputs = outputs
-    return total + (inputs + 1) * 10
-
-
 def on_meta(depth, **options):
     """Shapes without arithmetic."""
     with torch.device("meta"):
         return resnet(depth, **options)
 
 
-def count(network) -> int:
-    return sum(parameter.numel() for parameter in network.parameters())
-
-
 @pytest.mark.parametrize("depth", RESNET_DEPTHS)
-def test_parameters_are_the_commonly_reported_ones_and_those_by_hand(depth):
-    assert count(on_meta(depth)) == COUNTS[depth] == count_by_hand(depth)
+def test_parameters_are_the_commonly_reported_ones(depth):
+    assert sum(parameter.numel() for parameter in on_meta(depth).parameters()) == COUNTS[depth]
 
 
 @pytest.mark.parametrize("depth", RESNET_DEPTHS)
@@ -60,11 +26,10 @@ def test_the_depth_is_the_number_of_layers_with_weights_on_the_longest_path(dept
     assert sum(isinstance(m, nn.Conv2d | nn.Linear) and "shortcut" not in name for name, m in modules) == depth
 
 
-@pytest.mark.parametrize("depth", RESNET_DEPTHS)
-@pytest.mark.parametrize("channels", [1, 3])
-def test_images_become_logits(depth, channels):
-    images = torch.empty(2, channels, 32, 32, device="meta")
-    assert on_meta(depth, classes=7, channels=channels)(images).shape == (2, 7)
+@pytest.mark.parametrize("depth", [18, 50])
+def test_images_become_logits(depth):
+    images = torch.empty(2, 1, 32, 32, device="meta")
+    assert on_meta(depth, classes=7, channels=1)(images).shape == (2, 7)
 
 
 def test_the_stem_keeps_the_image_and_the_stages_end_at_an_eighth():

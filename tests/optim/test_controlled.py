@@ -123,17 +123,27 @@ def test_state_that_the_window_created_is_gone_after_it_is_undone():
     assert not optimizer.base.state
 
 
-def test_nan_in_running_statistics_is_undone_though_the_weights_are_finite():
+@pytest.mark.parametrize("where", ["buffer", "replaced buffer", "state"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_not_finite_beside_the_weights_is_undone(where, value):
     model = network(norm=True)
     optimizer = controlled(model, data(), total_steps=100)
+    take_steps(optimizer, model, data(), 4)
 
-    def break_buffer(step):
-        if step == 2:
-            model[1].running_mean.fill_(math.nan)
+    def spoil(step):
+        if step != 2:
+            return
+        if where == "buffer":
+            model[1].running_mean.fill_(value)
+        elif where == "replaced buffer":
+            model[1].running_mean = torch.full((8,), value)
+        else:
+            optimizer.base.state[model[3].bias]["max_exp_avg"] = torch.full((1,), value)
 
-    take_steps(optimizer, model, data(), 4, before_step=break_buffer)
+    take_steps(optimizer, model, data(), 4, before_step=spoil)
     assert optimizer.report.outcome is Outcome.DIVERGED
     assert torch.isfinite(model[1].running_mean).all()
+    assert "max_exp_avg" not in optimizer.base.state[model[3].bias]
 
 
 def test_nan_in_the_very_first_batch_leaves_the_running_statistics_finite():

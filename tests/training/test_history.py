@@ -129,20 +129,6 @@ with tempfile.TemporaryDirectory() as folder:
 """
 
 
-def test_fit_works_with_torch_alone():
-    """All optional libraries are taken away; torch itself warns when it cannot find NumPy."""
-    blocked = """
-import sys, warnings
-sys.modules.update(dict.fromkeys(("numpy", "pandas", "rich", "sklearn", "tensorboard", "tqdm")))
-warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-"""
-    run = subprocess.run([sys.executable, "-c", blocked + TRAINING], capture_output=True, text=True, check=True)
-    assert run.stdout == ""
-    lines = run.stderr.splitlines()
-    assert [line.split("  ")[0] for line in lines[:4]] == ["epoch 1", "epoch 2", "epoch 3", "stopped: 3 epochs done"]
-    assert lines[-1] == "stopped: nothing left to train: 3 epochs done"
-
-
 def test_a_real_terminal_gets_the_bar_the_figures_and_the_reason():
     leader, follower = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "160"}
