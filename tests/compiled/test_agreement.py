@@ -127,21 +127,11 @@ def pair(model: str, loss: str, make: Make, dtype: torch.dtype, *, samples: int,
     return Pair(make_model().to(dtype), make_loss().to(dtype), make, batches)
 
 
-@pytest.mark.parametrize(("number", "model"), [*enumerate(MODELS)], ids=str)
-def test_every_layer_agrees_with_torch(number, model):
-    """Each with one loss, optimizer and dtype; the slow tests walk all combinations."""
-    loss, optimizer = ([*names][number % len(names)] for names in (LOSSES, OPTIMIZERS))
-    dtype = (torch.float32, torch.float64)[number // len(LOSSES) % 2]
-    both = pair(model, loss, OPTIMIZERS[optimizer](0.1), dtype, samples=2 * BATCH + 5)
-    both.epoch(0)
-    both.check()
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("model", MODELS)
-def test_every_combination_agrees_with_torch(model, loss, dtype):
+def assert_agrees(model: str, loss: str, dtype: torch.dtype) -> None:
+    """Under every optimizer, with whole batches in order and with a short last one."""
     for make in OPTIMIZERS.values():
         for decay, order, samples in ((0.0, "fixed", 3 * BATCH), (0.1, "reshuffle", 2 * BATCH + 5)):
             both = pair(model, loss, make(decay), dtype, samples=samples, order=order)
@@ -149,11 +139,7 @@ def test_every_combination_agrees_with_torch(model, loss, dtype):
             both.check()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("model", MODELS)
-def test_soap_agrees_with_torch_on_every_layer_and_loss(model, loss, dtype):
+def assert_soap_agrees(model: str, loss: str, dtype: torch.dtype) -> None:
     """From a common state on, and with a large eps: where a factor has no full rank, rounding decides on its basis."""
     tolerance = 1e-3 if dtype == torch.float32 else 1e-6
     for decay, order, samples in ((0.0, "fixed", 3 * BATCH), (0.1, "reshuffle", 2 * BATCH + 5)):
@@ -165,11 +151,26 @@ def test_soap_agrees_with_torch_on_every_layer_and_loss(model, loss, dtype):
         both.check(state=False, tolerance=tolerance)
 
 
+@DTYPES
+@pytest.mark.parametrize(("number", "model"), [*enumerate(MODELS)], ids=str)
+def test_every_layer_agrees_with_torch_under_every_optimizer(number, model, dtype):
+    loss = [*LOSSES][number % len(LOSSES)]
+    assert_agrees(model, loss, dtype)
+    assert_soap_agrees(model, loss, dtype)
+
+
+@DTYPES
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_loss_agrees_with_torch_under_every_optimizer(loss, dtype):
+    assert_agrees("tanh", loss, dtype)
+    assert_soap_agrees("tanh", loss, dtype)
+
+
 def soap(parameters, decay: float) -> SOAP:
     return SOAP(parameters, lr=0.01, eps=1.0, weight_decay=decay, refresh_interval=2)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@DTYPES
 @pytest.mark.parametrize("rows", [1, 7, 128, 300])
 @pytest.mark.parametrize("sizes", [(1, 1), (1, 50, 1), (9, 50, 1), (17, 33, 65), (300, 20), (20, 300), (1100, 3)])
 def test_products_of_every_shape(sizes, rows, dtype):
