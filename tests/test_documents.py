@@ -82,36 +82,24 @@ def test_pages_name_extras_in_the_form_of_the_page_on_installing():
     assert [page.name for page in others if 'pip install "cmalight[' in page.read_text()] == []
 
 
-def test_every_module_that_a_page_names_is_there():
-    """By its path in the package, or the end of it."""
-    rooms = "|".join({room.partition(".")[0] for floor in FLOORS for room in floor})
+def test_every_file_that_a_page_names_is_there():
+    """Modules by their path in the package, or the end of it; scripts by their path in the repository."""
+    rooms = "|".join(room for floor in FLOORS for room in floor)
+    module = rf"`(?:src/cmalight/|cmalight/)?((?:{rooms})/[\w/]+\.(?:py|cpp|toml))`"
+    script = r"((?:benchmarks|docs/pictures|examples|tests)/[\w/]+\.(?:py|toml))"
     modules = [f"/{path.relative_to(ROOT / 'src' / 'cmalight')}" for path in (ROOT / "src").rglob("*.*")]
-    pages = [*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-    named = {
-        (page.name, path)
-        for page in pages
-        for path in re.findall(
-            rf"`(?:src/cmalight/|cmalight/)?((?:{rooms})/[\w/]+\.(?:py|cpp|toml))`", page.read_text()
-        )
-    }
+    pages = {page.name: page.read_text() for page in DOCUMENTS if page.name != "CHANGELOG.md"}
+    named = {(name, path) for name, text in pages.items() for path in re.findall(module, text)}
     assert len(named) > 10
-    assert [one for one in named if not any(module.endswith(f"/{one[1]}") for module in modules)] == []
-
-
-def test_every_script_that_a_page_names_is_there():
-    named = {
-        (page.name, path)
-        for page in DOCUMENTS
-        if page.name != "CHANGELOG.md"
-        for path in re.findall(r"(?:benchmarks|docs/pictures|examples|tests)/[\w/]+\.(?:py|toml)", page.read_text())
-    }
+    assert [one for one in named if not any(path.endswith(f"/{one[1]}") for path in modules)] == []
+    named = {(name, path) for name, text in pages.items() for path in re.findall(script, text)}
     assert len(named) > 5
     assert [one for one in named if not (ROOT / one[1]).exists()] == []
 
 
 def test_the_architecture_names_every_room():
     page = (DOCS / "contribute" / "architecture.md").read_text()
-    rooms = {room.partition(".")[0] for floor in FLOORS for room in floor} - {"errors", "files", "__main__"}
+    rooms = {room for floor in FLOORS for room in floor} - {"errors", "files", "__main__"}
     assert [room for room in rooms if f"{room}/" not in page] == []
 
 
@@ -225,25 +213,16 @@ def test_the_loop_with_checkpoints_resumes_bit_for_bit(tmp_path):
     assert torch.equal(run_with_checkpoints(tmp_path / "run.pt", 6, limit=6), whole)
 
 
-def test_what_assistants_are_shown_runs(capsys):
-    (block,) = python_blocks("docs/llms.txt")
-    exec(block, {})
-    assert "kept" in capsys.readouterr().out
-
-
-def test_the_training_pages_example_runs(capsys):
-    exec(python_blocks("docs/guides/fit.md")[0], {})
-    assert "30 epochs done" in capsys.readouterr().out
-
-
-def test_the_networks_page_runs():
-    exec(python_blocks("docs/guides/networks.md")[0], {})
+@pytest.mark.parametrize(
+    ("page", "printed"),
+    [("docs/llms.txt", "kept"), ("docs/guides/fit.md", "30 epochs done"), ("docs/guides/networks.md", "")],
+)
+def test_the_first_block_of_a_page_runs(page, printed, capsys):
+    exec(python_blocks(page)[0], {})
+    assert printed in capsys.readouterr().out
 
 
 def test_every_page_with_code_is_run_by_a_test():
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     with_code = [page for page in DOCUMENTS if "```python\n" in page.read_text()]
     assert [page.name for page in with_code if f'{page.name}"' not in tests] == []
-
-
-# What the first lines of a session cost.
