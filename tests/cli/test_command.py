@@ -11,7 +11,6 @@ import click
 import pytest
 from click.testing import CliRunner
 
-import cmalight as package
 from cmalight.cli import VERBS, command
 from cmalight.cli.errors import one_line_errors, show_messages
 from tests.cli.verbs import verbs
@@ -42,10 +41,6 @@ def run(*arguments, **options):
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "timeout": 600}
     done = subprocess.run(call, **{**streams, **options}, check=False)
     return done.returncode, done.stdout, done.stderr
-
-
-def test_the_version():
-    assert run("--version") == (0, f"cmalight {package.__version__}\n", "")
 
 
 def test_without_a_verb_the_help_is_shown_and_exit_2():
@@ -84,13 +79,6 @@ def test_every_verb_is_where_the_list_says_and_every_argument_has_a_help():
     assert {path.split()[1] for path, _ in every} == set(VERBS)
     arguments = [(path, one) for path, verb in every for one in verb.params if isinstance(one, click.Argument)]
     assert [(path, one.name) for path, one in arguments if not one.help] == []
-
-
-def test_without_click_the_command_says_what_to_install():
-    code = "import sys; sys.modules['click'] = None; from cmalight.__main__ import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == 'cmalight: error: the command needs click: pip install "cmalight[cli]"\n'
 
 
 @pytest.mark.parametrize(
