@@ -4,15 +4,8 @@ import pytest
 
 from cmalight.datasets import Entry, registry
 from cmalight.datasets.readers import Delimited
+from tests.datasets.conftest import isolated  # noqa: F401
 from tests.datasets.server import serving
-
-
-@pytest.fixture(autouse=True)
-def isolated(tmp_path, monkeypatch):
-    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("CMALIGHT_DATA", raising=False)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(registry, "_registered", {})
 
 
 def add_tiny(url):
