@@ -3,6 +3,7 @@
 import copy
 import itertools
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -16,8 +17,6 @@ from cmalight.rules.watchdog import Watchdog
 from tests import reference
 from tests.optim.plain_loop import MSE, adam, assert_same_bits, bits, data, network, take_steps
 from tests.optim.test_matches_reference import Twin
-
-ORDERS = pytest.mark.parametrize("order", ["fixed", "reshuffle"])
 
 
 def certified(model, batches, *, base=None, **options):
@@ -80,53 +79,32 @@ def noisy_least_squares(make_base, order, epochs, *, batches=4, unknowns=2):
     return model.weight.grad.norm().item(), objective.evaluations / epochs, losses
 
 
-def assert_never_rises(losses):
-    assert all(later <= earlier for earlier, later in itertools.pairwise(losses))
-
-
-@ORDERS
-@pytest.mark.parametrize("lr", [1e-2, 0.1, 1.0])
-def test_adam_at_any_learning_rate_goes_on_where_the_light_search_stalls(lr, order):
-    gradient, evaluations, losses = noisy_least_squares(lambda p: torch.optim.Adam(p, lr=lr), order, 150)
-    assert gradient < 1e-2
-    assert evaluations < 3.0  # about one, until rounding decides and searches extend tiny steps
-    assert_never_rises(losses)
-
-
-@ORDERS
-def test_soap_goes_on_where_the_light_search_stalls(order):
-    gradient, evaluations, losses = noisy_least_squares(lambda p: SOAP(p, lr=1e-2), order, 150)
-    assert gradient < 1e-2
-    assert evaluations < 3.0  # about one, until rounding decides and searches extend tiny steps
-    assert_never_rises(losses)
-
-
-@ORDERS
-def test_a_base_that_only_does_harm_costs_every_second_epoch(order):
+class Harm(torch.optim.SGD):
     """Steps along a fixed direction: the plain epochs alone do the work."""
 
-    class Harm(torch.optim.SGD):
-        def step(self, closure=None):
-            for group in self.param_groups:
-                for p in group["params"]:
-                    with torch.no_grad():
-                        p.add_(group["lr"])
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                with torch.no_grad():
+                    p.add_(group["lr"])
 
-    gradient, _, losses = noisy_least_squares(lambda p: Harm(p, lr=100.0), order, 150)
+
+@pytest.mark.parametrize("order", ["fixed", "reshuffle"])
+@pytest.mark.parametrize(
+    "make_base",
+    [
+        partial(torch.optim.Adam, lr=1e-2),
+        partial(torch.optim.Adam, lr=1.0),
+        partial(SOAP, lr=1e-2),
+        partial(Harm, lr=100.0),
+    ],
+    ids=["Adam", "Adam with a large lr", "SOAP", "a base that only does harm"],
+)
+def test_any_base_goes_on_where_the_light_search_stalls(make_base, order):
+    gradient, evaluations, losses = noisy_least_squares(make_base, order, 150)
     assert gradient < 1e-2
-    assert_never_rises(losses)
-
-
-@pytest.mark.slow
-@ORDERS
-@pytest.mark.parametrize("lr", [1e-3, 1e-2, 0.1, 1.0])
-def test_gradients_go_to_the_limit_of_double_precision(lr, order):
-    gradient, evaluations, losses = noisy_least_squares(
-        lambda p: torch.optim.Adam(p, lr=lr), order, 500, batches=20, unknowns=5
-    )
-    assert gradient < 1e-3
-    assert evaluations < 3.0
-    assert_never_rises(losses)
+    assert evaluations < 3.0  # about one, until rounding decides and searches extend tiny steps
+    assert all(later <= earlier for earlier, later in itertools.pairwise(losses))
 
 
 BASES = pytest.mark.parametrize(
@@ -170,18 +148,6 @@ def test_gradients_vanish_beyond_a_plateau(make_base):
     wells = [torch.tensor([c], dtype=w.dtype) for c in ((-1.0, 0.0), (1.0, 0.5), (0.0, -0.5))]
     losses = [lambda c=c: 1 - (-(w - c).square().sum() / 2).exp() + 5e-3 * w.square().sum() for c in wells]
     assert gradient_left(losses, w, make_base, 300) < 1e-4
-
-
-@pytest.mark.parametrize("start", [0.1, 0.9])
-@pytest.mark.parametrize("lr", [0.01, 30.0])
-def test_two_parabolas_between_whose_centres_light_never_moves(start, lr):
-    model = nn.Linear(1, 1, bias=False).double()
-    nn.init.constant_(model.weight, start)
-    one = torch.ones(1, 1, dtype=torch.float64)
-    batches = [(one, -one), (one, one)]
-    optimizer = certified(model, batches, base=torch.optim.Adam(model.parameters(), lr=lr))
-    take_steps(optimizer, model, batches, 300)
-    assert abs(model.weight.item()) < 1e-3
 
 
 @pytest.mark.parametrize("start", [4.0, -20.0])
@@ -284,14 +250,6 @@ def test_it_can_be_copied_in_mid_epoch():
     twin = copy.deepcopy(optimizer)
     assert type(twin) is Certified
     assert twin._memory == optimizer._memory
-
-
-def test_the_state_of_the_base_alone_starts_the_control_anew():
-    model, batches = network(), data()
-    optimizer = certified(model, batches)
-    take_steps(optimizer, model, batches, 16)
-    optimizer.load_state_dict(adam(model).state_dict())
-    assert optimizer._memory is None
 
 
 def test_a_short_last_batch_is_seen_in_a_loader():

@@ -5,8 +5,6 @@ import copy
 import itertools
 import math
 import pickle
-import sys
-import warnings
 
 import pytest
 import torch
@@ -317,19 +315,6 @@ def test_parameters_can_be_added_between_steps():
     assert_same_bits(bits(model[3]), head)
 
 
-def test_accumulated_gradients_are_one_step_and_the_schedule_counts_steps():
-    model = network()
-    optimizer = controlled(model, data(), total_steps=8)
-    for number, (x, y) in enumerate(data()):
-        (MSE(model(x), y) / 2).backward()
-        if number % 2:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-    assert optimizer.steps == 8
-    assert optimizer.last_lr == pytest.approx(1e-2 * SHORT.factor(7.5 / 8, 7))
-
-
 def test_a_stream_without_a_length_can_be_the_objective():
     class Stream(torch.utils.data.IterableDataset):
         def __iter__(self):
@@ -521,35 +506,6 @@ def test_between_the_ends_of_windows_nothing_waits_for_the_device(make):
     assert host.waits == []
 
 
-def _own_calls(action):
-    counts = []
-
-    def profile(frame, event, _):
-        name = frame.f_code.co_name
-        if event == "call" and "/cmalight/" in frame.f_code.co_filename and not name.startswith("<"):
-            counts.append(name)
-
-    sys.setprofile(profile)
-    try:
-        action()
-    finally:
-        sys.setprofile(None)
-    return counts
-
-
-def test_a_step_passes_few_functions_and_a_window_not_many():
-    model = network()
-    optimizer = controlled(model, data(), rule=Watchdog(first_window=8, last_window=8), total_steps=100)
-    take_steps(optimizer, model, data(), 9)
-    per_step = len(_own_calls(optimizer.step))
-    assert per_step <= 8
-    for _ in range(5):
-        optimizer.step()
-    calls = _own_calls(optimizer.step)  # the eighth step of the window, which is judged
-    assert optimizer.window.steps == 0
-    assert len(calls) - per_step <= 60, calls
-
-
 def test_the_error_of_the_sample_is_measured_again_when_windows_become_long():
     """Under cross-entropy all rows may have the same loss at the start, and differ later."""
     model = network()
@@ -561,17 +517,6 @@ def test_the_error_of_the_sample_is_measured_again_when_windows_become_long():
     assert seen[0][1] is None
     assert seen[-1][1] > 0
     assert len({noise for _, noise in seen}) == 2  # once
-
-
-def test_two_optimizers_in_one_loop_do_not_disturb_each_other():
-    models = network(), network()
-    optimizers = [controlled(model, data(), total_steps=16) for model in models]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for step in range(16):
-            for model, optimizer in zip(models, optimizers, strict=True):
-                take_steps(optimizer, model, _from(data(), step), 1)
-    assert_same_bits(bits(models[0]), bits(models[1]))
 
 
 def test_an_engine_advances_windows_as_single_steps_do():

@@ -8,23 +8,7 @@ from torch import nn
 
 from cmalight import CMALight, Objective, Outcome
 from examples.counterexamples import noisy_least_squares, parabola_and_root
-from tests import reference
 from tests.helpers import run_epoch
-
-
-def two_parabolas():
-    """f_1 = 0.1 (w−2)², f_2 = (w−2)²: both batches are least at w = 2, and a step of 1.5 overshoots on the second."""
-    curvature = torch.tensor([0.2, 2.0], dtype=torch.float64)
-    problem = reference.Problem(lambda w, i: (curvature[i] * (w - 2) ** 2).mean() / 2, 2)
-    return problem, torch.ones(1), [torch.tensor([0]), torch.tensor([1])]
-
-
-def test_line_17_as_printed_repeats_the_same_epoch_forever():
-    problem, start, order = two_parabolas()
-    records = reference.cmalight(problem, start, [order] * 60, lr=1.5, shrink_on_line_17=False)
-    assert [(r.line, r.moved) for r in records[:2]] == [(7, True), (17, False)]
-    assert records[1].w.item() == pytest.approx(3.4)
-    assert all((r.line, r.moved, r.next_lr) == (17, False, 1.5) for r in records[1:])
 
 
 def test_our_line_17_shrinks_and_converges():
@@ -57,12 +41,11 @@ def test_light_stalls_where_the_gradient_is_not_zero(reshuffle, gradient_left):
 @pytest.mark.parametrize("reshuffle", [False, True], ids=["fixed", "reshuffled"])
 @pytest.mark.filterwarnings("ignore:Each of the last")
 def test_certified_converges_on_the_same_problem(reshuffle):
-    _, gradient_norm = noisy_least_squares("certified", epochs=200, reshuffle=reshuffle)
+    _, gradient_norm = noisy_least_squares("certified", epochs=100, reshuffle=reshuffle)
     assert gradient_norm < 1e-3
 
 
-@pytest.mark.parametrize("start", [0.0, 0.1, 0.9])
-@pytest.mark.parametrize("lr", [0.01, 0.1, 1.0, 30.0])
+@pytest.mark.parametrize(("start", "lr"), [(0.0, 0.01), (0.1, 1.0), (0.9, 30.0)])
 def test_light_never_moves_between_the_centres_of_two_parabolas(start, lr):
     """f̃ > f(w⁰) for every step size, in either order: all of lines 6, 10 and 15 refuse."""
     centres = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
@@ -77,7 +60,7 @@ def test_light_never_moves_between_the_centres_of_two_parabolas(start, lr):
     assert reports[-1].next_lr == pytest.approx(0.75**20 * lr)
 
 
-@pytest.mark.parametrize("start", [4.0, 6.0, -20.0, 100.0])
+@pytest.mark.parametrize("start", [6.0, -20.0])
 def test_light_goes_round_in_a_circle_and_says_so(start):
     """From √12 the first batch leads to √3 and the second to −√12, where the objective is as high as before."""
     with pytest.warns(UserWarning, match="changed neither the loss to beat nor the learning rate"):

@@ -68,30 +68,6 @@ def test_evaluations_of_an_abandoned_epoch_are_in_the_next_report():
     assert run_epoch(optimizer, objective, model, batches).evaluations == optimizer.evaluations == 1
 
 
-def test_a_short_last_batch_counts_by_its_samples():
-    model, _, _ = small_problem()
-    x, y = table(10)
-    batches = split(x, y, 4)
-    model.zero_grad()
-    start = weights(model)
-    losses, gradients = [], []
-    clone = network()
-    for a, b in batches:
-        clone.zero_grad()
-        loss = MSE(clone(a), b)
-        loss.backward()
-        losses.append(loss.item())
-        gradients.append(torch.cat([p.grad.reshape(-1) for p in clone.parameters()]))
-        with torch.no_grad():
-            for p in clone.parameters():
-                p -= 0.01 * len(b) / 4 * p.grad
-    report = run_epoch(CMALight(model.parameters(), lr=0.01), Objective(model, MSE, batches), model, batches)
-    assert report.f_tilde == pytest.approx((4 * losses[0] + 4 * losses[1] + 2 * losses[2]) / 10, rel=1e-12)
-    direction = gradients[0] + gradients[1] + 0.5 * gradients[2]
-    assert report.direction_norm == pytest.approx(direction.norm().item(), rel=1e-9)
-    torch.testing.assert_close(weights(model), start - 0.01 * direction, rtol=1e-12, atol=1e-14)
-
-
 @pytest.mark.parametrize("order", ["zero, observe", "observe, zero", "observe, step, zero"])
 def test_gradient_accumulation_is_one_batch(order):
     """Two halves, each loss divided by two for the gradient, are the batch of both."""

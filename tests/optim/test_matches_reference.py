@@ -14,7 +14,7 @@ from tests.helpers import MSE, network, run_epoch, table
 SAMPLES, EPOCHS = 70, 20
 # Above this loss an epoch has multiplied rounding errors too often for its figures, though not its decision, to agree.
 BLOWN_UP = 1e9
-LEARNING_RATES = [1e-4, 1e-2, 0.1, 0.5, 2.0, 10.0, 1e3]
+LEARNING_RATES = [1e-4, 1e-2, 0.5, 10.0, 1e3]
 
 
 class Twin:
@@ -117,8 +117,8 @@ def test_certified_cmalight_on_a_row_whose_step_leads_far_away(hostile, lr):
 
 
 @pytest.mark.parametrize("line_search", ["light", "certified"])
-@pytest.mark.parametrize("lr", [(0.5, 0.1), (0.1, 2.0), (1e-3, 1e-2)])
-@pytest.mark.parametrize("weight_decay", [0.0, 0.01, (0.05, 0.0)])
+@pytest.mark.parametrize("lr", [(0.5, 0.1), (0.1, 2.0)])
+@pytest.mark.parametrize("weight_decay", [0.0, (0.05, 0.0)])
 def test_cmalight_with_parameter_groups_and_weight_decay(lr, weight_decay, line_search):
     twin = Twin(batch_size=16, reshuffle=True, seed=1)
     records = reference.cmalight(
@@ -159,7 +159,7 @@ def test_cma(lr, reshuffle):
     twin.assert_same(CMA(twin.model.parameters(), lr=lr, weight_decay=1e-3), records)
 
 
-@pytest.mark.parametrize("lr", LEARNING_RATES[:5])
+@pytest.mark.parametrize("lr", LEARNING_RATES[:3])
 def test_ig(lr):
     twin = Twin(batch_size=16, reshuffle=True)
     records = reference.ig(twin.problem(), twin.flat(), twin.orders, lr=lr, decay=0.2, weight_decay=1e-3)
@@ -177,7 +177,7 @@ def test_the_runs_above_reach_every_exit_of_the_listing():
     """Otherwise agreeing with the reference would say little."""
     seen = set()
     for line_search in ("light", "certified"):
-        for constants in ({}, {"tau": 10.0}, {"gamma": 0.5}, {"delta": 0.5, "gamma": 1e-4}):
+        for constants in ({}, {"tau": 10.0}):
             for lr in LEARNING_RATES:
                 twin = Twin(batch_size=16, reshuffle=True)
                 records = reference.cmalight(

@@ -5,7 +5,7 @@ import pandas
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from cmalight import Status, TensorBatches, fit
 from tests.training.common import MSE, data, model, train
@@ -206,27 +206,6 @@ def test_tensor_batches_are_used_as_they_are():
     assert (batches.epoch, result.epochs) == (3, 3)
 
 
-class Augmented(Dataset):
-    """Noise on every input, drawn anew at each visit."""
-
-    def __init__(self):
-        self.x, self.y = data()
-
-    def __len__(self):
-        return len(self.x)
-
-    def __getitem__(self, i):
-        return self.x[i] + 0.01 * torch.randn(4, dtype=torch.float64), self.y[i]
-
-
-@pytest.mark.parametrize("optimizer", ["auto", "cmalight", "adam"])
-def test_random_augmentation_is_reproducible_from_the_seed(optimizer):
-    loader = DataLoader(Augmented(), batch_size=10, shuffle=True)
-    first, _ = train(pair=loader, optimizer=optimizer, seed=1)
-    second, _ = train(pair=loader, optimizer=optimizer, seed=1)
-    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
-
-
 class Stream(IterableDataset):
     def __init__(self, endless):
         self.endless = endless
@@ -254,14 +233,6 @@ def test_a_stream_that_ends_is_an_epoch(optimizer):
     loader = DataLoader(Stream(endless=False), batch_size=5)
     _, result = train(pair=loader, optimizer=optimizer, time_limit=100, max_epochs=3, **options)
     assert (result.status, result.epochs) == (Status.MAX_EPOCHS, 3)
-
-
-def test_weight_decay_is_in_the_loss_of_cmalight():
-    """With lr so small that nothing moves, f̃ is the loss and the term (weight_decay/2) ‖w‖²."""
-    network, (x, y) = model(), data()
-    expected = MSE(network(x), y).item() + 0.05 * sum(p.square().sum().item() for p in network.parameters())
-    options = {"optimizer": "cmalight", "optimizer_options": {"lr": 1e-12, "weight_decay": 0.1}}
-    assert train(network, max_epochs=1, **options)[1].history[0].batch_loss == pytest.approx(expected, rel=1e-9)
 
 
 def test_an_optimizer_of_another_model_is_refused():

@@ -83,15 +83,6 @@ def test_a_step_size_below_rounding_has_converged():
     assert (result.status, result.epochs) == (Status.CONVERGED, 0)
 
 
-@pytest.mark.parametrize("optimizer", ["auto", "cmalight", "ig"])
-def test_no_optimizer_of_ours_ends_above_the_first_loss(optimizer):
-    network, (x, y) = model(), data()
-    first = MSE(network(x), y).item()
-    options = {"lr": 1e3} if optimizer == "cmalight" else {"lr": 0.05}
-    train(network, optimizer=optimizer, optimizer_options=options, max_epochs=8)
-    assert MSE(network(x), y).item() <= first
-
-
 class Slow(nn.Module):
     """A model whose every forward pass takes a second of fake time."""
 
@@ -155,13 +146,6 @@ def test_by_the_clock_the_learning_rate_ends_at_almost_nothing(monkeypatch):
         assert 0.0 < lrs[-1] < 0.05 * max(lrs)
 
 
-def test_by_epochs_the_learning_rate_of_auto_ends_at_almost_nothing():
-    _, result = train(optimizer="auto", max_epochs=10)
-    lrs = [record.lr for record in result.history]
-    assert 0.0 < lrs[-1] < 0.05 * max(lrs)
-    assert result.optimizer.total_steps == 60
-
-
 def test_measuring_is_not_on_the_training_clock_and_the_optimizers_evaluations_are(monkeypatch):
     slow = Slow(model(), FakeTime(monkeypatch))
     _, result = train(slow, max_epochs=2, validation=data(), measure_train_loss=True)
@@ -210,14 +194,6 @@ def test_a_second_ctrl_c_interrupts_at_once():
     with pytest.raises(KeyboardInterrupt):
         train(max_epochs=50, callbacks=[callback])
     assert callback.closed
-
-
-def test_fit_works_outside_the_main_thread():
-    results = []
-    thread = threading.Thread(target=lambda: results.append(train(max_epochs=2)[1]))
-    thread.start()
-    thread.join()
-    assert results[0].epochs == 2
 
 
 @pytest.mark.parametrize(

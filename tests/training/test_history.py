@@ -3,9 +3,6 @@
 import io
 import json
 import math
-import os
-import pty
-import subprocess
 import sys
 
 import pandas
@@ -114,39 +111,6 @@ def test_a_bar_on_a_terminal_shows_whole_figures_at_every_width(monkeypatch, wid
 def test_no_progress_is_shown_where_none_is_wanted(capsys):
     train()
     assert capsys.readouterr() == ("", "")
-
-
-TRAINING = """
-import os, tempfile, torch
-from cmalight import fit
-torch.manual_seed(0)
-x = torch.rand(50, 3)
-options = dict(max_epochs=3, validation=(x, x.sum(1)), metrics=("r2", "auc"))
-with tempfile.TemporaryDirectory() as folder:
-    for _ in range(2):
-        options["checkpoint"] = os.path.join(folder, "run.pt")
-        fit(torch.nn.Linear(3, 1), torch.nn.MSELoss(), (x, x.sum(1)), **options)
-"""
-
-
-def test_a_real_terminal_gets_the_bar_the_figures_and_the_reason():
-    leader, follower = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "160"}
-    process = subprocess.Popen([sys.executable, "-c", TRAINING], stderr=follower, env=environment)
-    os.close(follower)
-    shown = b""
-    while True:
-        try:
-            chunk = os.read(leader, 4096)
-        except OSError:
-            break
-        if not chunk:
-            break
-        shown += chunk
-    assert process.wait() == 0
-    text = shown.decode()
-    assert "epoch 1/3" in text
-    assert "stopped: 3 epochs done" in text
 
 
 def test_tensorboard_gets_the_scalars(tmp_path):

@@ -24,36 +24,6 @@ from .cases import (
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled:UserWarning")
 
 
-@each_of_the_paper
-def test_weight_decay_of_one_group_enters_the_loss_of_that_group_only(make):
-    """loss = 0, weight decay 2 on the weight 3, none on the weight 5: f̃ = (2/2) · 3² = 9; frozen ones do not count."""
-    model = nn.ParameterList([torch.tensor([3.0]), torch.tensor([5.0]), torch.tensor([100.0])])
-    decayed, free, frozen = model
-    frozen.requires_grad_(False)
-    optimizer = make(model, [{"params": [free]}, {"params": [decayed, frozen], "weight_decay": 2.0}], lr=0.25)
-    seen = []
-    report = run_losses(
-        optimizer,
-        lambda: 0.0,
-        [(lambda: 0 * (decayed + free).sum(), 1)],
-        after_step=lambda: seen.append(decayed.item()),
-    )
-    assert seen == [3.0 - 0.25 * 2 * 3.0]
-    assert report.f_tilde == 9.0
-    assert frozen.item() == 100.0
-
-
-@each_of_the_paper
-def test_zeta_is_the_largest_lr_and_all_groups_shrink_in_their_ratio(make):
-    model = network()
-    groups = [{"params": model[0].parameters(), "lr": 1.5}, {"params": model[3].parameters(), "lr": 3.0}]
-    optimizer = make(model, groups)
-    assert "lr=3.0," in run_epoch(optimizer, model, batches())
-    largest = optimizer.param_groups[1]["lr"]
-    assert largest < 3.0
-    assert optimizer.param_groups[0]["lr"] == largest / 2
-
-
 @each
 def test_a_group_added_after_the_start_is_trained_with_the_others(make):
     model = network()
