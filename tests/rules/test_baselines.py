@@ -9,6 +9,7 @@ from cmalight.rules.baselines import DecayRule, MonotoneRule
 from cmalight.rules.epochs import Decision, InnerCycle, Known
 from cmalight.rules.outcome import Outcome
 from cmalight.rules.paper import Constants
+from tests.rules.line import Line
 
 INNER = InnerCycle(zeta=0.5, f_tilde=0.7, direction_norm=1.0, batches=10.0)
 KNOWN = Known(f_0=1.0, phi=0.8, f_current=0.9)
@@ -16,25 +17,10 @@ KNOWN = Known(f_0=1.0, phi=0.8, f_current=0.9)
 CMA = MonotoneRule(Constants(theta=0.75, tau=1e-2, gamma=1e-2), delta=0.5, max_extrapolations=10)
 
 
-class Line:
-    """f(w^k + alpha d) from a table; the sample is nothing that a baseline may ask for."""
-
-    def __init__(self, values: dict[float, float]) -> None:
-        self.values = values
-        self.asked: list[float] = []
-
-    def f_start(self) -> float:
-        return 0.9
-
-    def f_at(self, alpha: float) -> float:
-        self.asked.append(alpha)
-        return self.values[alpha]
-
-
 def cma(values: dict[float, float], **changes: float) -> tuple[Decision, list[float]]:
     line = Line(values)
     decision = CMA.decide(KNOWN, replace(INNER, **changes), line)
-    return decision, line.asked
+    return decision, [alpha for alpha in line.asked if alpha]  # but for f(w^k), which is known
 
 
 def test_cma_accepts_a_sufficient_decrease_of_the_true_value():

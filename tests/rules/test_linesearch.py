@@ -5,19 +5,7 @@ import math
 import pytest
 
 from cmalight.rules.linesearch import SearchResult, edfl, edfl_certified, edfl_light
-
-
-class Line:
-    """f(alpha) from a table; counts its evaluations."""
-
-    def __init__(self, values):
-        self.values = values
-        self.asked = []
-
-    def __call__(self, alpha):
-        self.asked.append(alpha)
-        return self.values[alpha]
-
+from tests.rules.line import Line
 
 # delta = 1/2 makes the trials 1, 2, 4, 8; slope 0.1 asks for 0.1 per unit of alpha.
 SETTINGS = {"zeta": 1.0, "slope": 0.1, "delta": 0.5, "max_extrapolations": 10}

@@ -30,11 +30,6 @@ def decide(cycle, search=None, *, certified=False, known=KNOWN):
     return paper.cmalight(cycle, known, CONSTANTS, certified=certified, search=run)
 
 
-def test_line_7_accepts_when_the_estimate_fell_enough():
-    decision = decide(inner(f_tilde=0.7))
-    assert decision == paper.Decision(Outcome.ACCEPTED, 0.5, 1.0, phi=0.7, f_next=None)
-
-
 def test_line_6_needs_gamma_zeta_over_k_below_phi():
     just_enough = 0.8 - 0.01 * 0.5 / 10
     assert decide(inner(f_tilde=just_enough)).outcome is Outcome.ACCEPTED
@@ -47,49 +42,62 @@ def test_line_6_refuses_an_estimate_above_the_start_even_below_phi():
     assert decide(inner(f_tilde=0.7), found(0.0, 0.9), known=known).outcome is Outcome.SEARCH_FAILED_REJECTED
 
 
-def test_line_10_small_direction_keeps_a_point_below_the_start():
-    decision = decide(inner(f_tilde=0.95, direction_norm=0.005))
-    assert decision == paper.Decision(Outcome.SMALL_DIRECTION_KEPT, 0.5, 0.75, phi=0.8, f_next=None)
-
-
-def test_line_10_small_direction_undoes_a_point_above_the_start():
-    decision = decide(inner(f_tilde=1.1, direction_norm=0.005))
-    assert decision == paper.Decision(Outcome.SMALL_DIRECTION_REJECTED, 0.0, 0.75, phi=0.8, f_next=0.9)
-
-
 def test_line_8_is_an_inequality_with_equality():
     assert decide(inner(f_tilde=0.95, direction_norm=0.01 * 0.5)).outcome is Outcome.SMALL_DIRECTION_KEPT
     assert decide(inner(f_tilde=0.95, direction_norm=0.00501), found(0.0, 0.9)).outcome is Outcome.SEARCH_FAILED_KEPT
 
 
-def test_line_15_moves_by_a_short_search_below_the_start():
-    decision = decide(inner(f_tilde=0.85, direction_norm=0.05), found(0.6, 0.82))
-    assert decision == paper.Decision(Outcome.SEARCH_SHORT, 0.6, 0.75, phi=0.8, f_next=0.82)
+LOW = Known(f_0=0.5, phi=0.4, f_current=0.9)
+DECISIONS = {
+    # The epoch, what the search found, and the decision; the certified ones move above the start.
+    "line 7 accepts when the estimate fell enough": (
+        inner(f_tilde=0.7), None, paper.Decision(Outcome.ACCEPTED, 0.5, 1.0, phi=0.7, f_next=None),
+    ),
+    "line 10 keeps a point below the start": (
+        inner(f_tilde=0.95, direction_norm=0.005), None,
+        paper.Decision(Outcome.SMALL_DIRECTION_KEPT, 0.5, 0.75, phi=0.8, f_next=None),
+    ),
+    "line 10 undoes a point above the start": (
+        inner(f_tilde=1.1, direction_norm=0.005), None,
+        paper.Decision(Outcome.SMALL_DIRECTION_REJECTED, 0.0, 0.75, phi=0.8, f_next=0.9),
+    ),
+    "line 15 moves by a short search below the start": (
+        inner(f_tilde=0.85, direction_norm=0.05), found(0.6, 0.82),
+        paper.Decision(Outcome.SEARCH_SHORT, 0.6, 0.75, phi=0.8, f_next=0.82),
+    ),
+    "line 15 undoes a short search above the start": (
+        inner(f_tilde=0.85, direction_norm=0.05), found(0.6, 1.2),
+        paper.Decision(Outcome.SEARCH_FAILED_REJECTED, 0.0, 0.75, phi=0.8, f_next=0.9),
+    ),
+    "line 15 keeps the tentative point of a failed search below the start": (
+        inner(f_tilde=0.95), found(0.0, 0.9),
+        paper.Decision(Outcome.SEARCH_FAILED_KEPT, 0.5, 0.75, phi=0.8, f_next=None),
+    ),
+    "line 15 undoes a failed search above the start": (
+        inner(f_tilde=1.1), found(0.0, 0.9),
+        paper.Decision(Outcome.SEARCH_FAILED_REJECTED, 0.0, 0.75, phi=0.8, f_next=0.9),
+    ),
+    "line 17 moves below the start and keeps the step size": (
+        inner(f_tilde=0.85), found(0.6, 0.7), paper.Decision(Outcome.SEARCH_SUCCEEDED, 0.6, 1.0, phi=0.7, f_next=0.7),
+    ),
+    "line 17 undoes above the start and shrinks": (
+        inner(f_tilde=0.85), found(0.6, 1.2), paper.Decision(Outcome.SEARCH_REJECTED, 0.0, 0.75, phi=0.8, f_next=0.9),
+    ),
+    "certified line 15 moves by a decrease above the start": (
+        inner(f_tilde=0.85, direction_norm=0.05), found(0.6, 0.82),
+        paper.Decision(Outcome.SEARCH_SHORT, 0.6, 0.75, phi=0.4, f_next=0.82),
+    ),
+    "certified line 17 moves by a decrease above the start": (
+        inner(f_tilde=0.85), found(0.6, 0.7), paper.Decision(Outcome.SEARCH_SUCCEEDED, 0.6, 1.0, phi=0.4, f_next=0.7),
+    ),
+}  # fmt: skip
 
 
-def test_line_15_undoes_a_short_search_above_the_start():
-    decision = decide(inner(f_tilde=0.85, direction_norm=0.05), found(0.6, 1.2))
-    assert decision == paper.Decision(Outcome.SEARCH_FAILED_REJECTED, 0.0, 0.75, phi=0.8, f_next=0.9)
-
-
-def test_line_15_keeps_the_tentative_point_of_a_failed_search_below_the_start():
-    decision = decide(inner(f_tilde=0.95), found(0.0, 0.9))
-    assert decision == paper.Decision(Outcome.SEARCH_FAILED_KEPT, 0.5, 0.75, phi=0.8, f_next=None)
-
-
-def test_line_15_undoes_a_failed_search_above_the_start():
-    decision = decide(inner(f_tilde=1.1), found(0.0, 0.9))
-    assert decision == paper.Decision(Outcome.SEARCH_FAILED_REJECTED, 0.0, 0.75, phi=0.8, f_next=0.9)
-
-
-def test_line_17_moves_below_the_start_and_keeps_the_step_size():
-    decision = decide(inner(f_tilde=0.85), found(0.6, 0.7))
-    assert decision == paper.Decision(Outcome.SEARCH_SUCCEEDED, 0.6, 1.0, phi=0.7, f_next=0.7)
-
-
-def test_line_17_undoes_above_the_start_and_shrinks():
-    decision = decide(inner(f_tilde=0.85), found(0.6, 1.2))
-    assert decision == paper.Decision(Outcome.SEARCH_REJECTED, 0.0, 0.75, phi=0.8, f_next=0.9)
+@pytest.mark.parametrize("name", DECISIONS)
+def test_a_decision(name):
+    cycle, search, decision = DECISIONS[name]
+    certified = name.startswith("certified")
+    assert decide(cycle, search, certified=certified, known=LOW if certified else KNOWN) == decision
 
 
 def test_line_18_takes_the_least_of_the_three():
@@ -109,18 +117,6 @@ def test_line_14_holds_for_a_failed_search_even_where_the_squared_norm_overflows
     assert decide(inner(f_tilde=0.95, direction_norm=1e200), found(0.0, 0.9)).outcome is Outcome.SEARCH_FAILED_KEPT
 
 
-def test_certified_line_15_moves_by_a_certified_decrease_above_the_start():
-    known = Known(f_0=0.5, phi=0.4, f_current=0.9)
-    decision = decide(inner(f_tilde=0.85, direction_norm=0.05), found(0.6, 0.82), certified=True, known=known)
-    assert decision == paper.Decision(Outcome.SEARCH_SHORT, 0.6, 0.75, phi=0.4, f_next=0.82)
-
-
-def test_certified_line_17_moves_by_a_certified_decrease_above_the_start():
-    known = Known(f_0=0.5, phi=0.4, f_current=0.9)
-    decision = decide(inner(f_tilde=0.85), found(0.6, 0.7), certified=True, known=known)
-    assert decision == paper.Decision(Outcome.SEARCH_SUCCEEDED, 0.6, 1.0, phi=0.4, f_next=0.7)
-
-
 def test_certified_failed_search_knows_the_value_at_the_tentative_point_it_keeps():
     decision = decide(inner(f_tilde=0.95), found(0.0, 0.9, f_step=0.91), certified=True)
     assert decision == paper.Decision(Outcome.SEARCH_FAILED_KEPT, 0.5, 0.75, phi=0.8, f_next=0.91)
@@ -131,10 +127,6 @@ def test_certified_failed_search_knows_the_value_at_the_tentative_point_it_keeps
 def test_an_epoch_that_is_not_finite_is_undone_without_a_search(which, value):
     decision = decide(inner(**{which: value}))
     assert decision == paper.Decision(Outcome.DIVERGED, 0.0, 0.75, phi=0.8, f_next=0.9)
-
-
-def test_an_outcome_reads_by_itself_and_names_its_line():
-    assert str(Outcome.SEARCH_SUCCEEDED) == "line search found a better point: moved (line 17)"
 
 
 class Asked:

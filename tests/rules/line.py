@@ -1,0 +1,19 @@
+"""The line search's view of the objective, from a table."""
+
+
+class Line:
+    """f(w^k + alpha d) by alpha, and f(w^k), which is asked for at alpha = 0; `asked` remembers where."""
+
+    def __init__(self, values: dict[float, float], f_start: float = 0.9) -> None:
+        self.values, self._f_start = values, f_start
+        self.asked: list[float] = []
+
+    def f_start(self) -> float:
+        self.asked.append(0.0)
+        return self._f_start
+
+    def f_at(self, alpha: float) -> float:
+        self.asked.append(alpha)
+        return self.values[alpha]
+
+    __call__ = f_at
