@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -29,55 +31,25 @@ class Subclass(nn.Linear):
     pass
 
 
-def doubled(module, arguments, output):
-    return 2 * output
-
-
-def with_hook(register: str) -> nn.Module:
+def changed(change: Callable[[nn.Linear], object]) -> nn.Module:
+    """A network whose first layer somebody has changed."""
     model = network()
-    getattr(model[0], register)(lambda *_: None)
+    change(model[0])
     return model
 
 
-def with_forward() -> nn.Module:
-    model = network()
-    model[0].forward = lambda x: 2 * x
-    return model
+def shared(*, layer: bool) -> nn.Module:
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+    second.weight = first.weight
+    return nn.Sequential(first, first if layer else second, nn.Linear(4, 3))
 
 
-def with_parameter_hook() -> nn.Module:
-    model = network()
-    model[0].weight.register_hook(lambda g: 2 * g)
-    return model
+def nothing(*_: object) -> None:
+    """A hook."""
 
 
-def with_accumulation_hook() -> nn.Module:
-    model = network()
-    model[0].weight.register_post_accumulate_grad_hook(lambda p: None)
-    return model
-
-
-def shared() -> nn.Module:
-    layer = nn.Linear(4, 4)
-    return nn.Sequential(layer, layer, nn.Linear(4, 3))
-
-
-def shared_parameter() -> nn.Module:
-    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3))
-    model[1].weight = model[0].weight
-    return model
-
-
-def replaced() -> nn.Module:
-    model = network()
-    model[0].weight = nn.Parameter(torch.randn(5, 3))
-    return model
-
-
-def mixed() -> nn.Module:
-    model = network()
-    model[0].bias = nn.Parameter(torch.randn(5, dtype=torch.float64))
-    return model
+def parameter(*shape: int, **options: torch.dtype) -> nn.Parameter:
+    return nn.Parameter(torch.randn(*shape, **options))
 
 
 @pytest.mark.parametrize(
@@ -86,17 +58,17 @@ def mixed() -> nn.Module:
         (lambda: network(nn.PReLU()), "PReLU"),
         (lambda: nn.Sequential(Subclass(4, 3)), "Subclass"),
         (lambda: network(nn.utils.parametrizations.weight_norm(nn.Linear(5, 5))), "ParametrizedLinear"),
-        (lambda: with_hook("register_forward_hook"), "hooks"),
-        (lambda: with_hook("register_forward_pre_hook"), "hooks"),
-        (lambda: with_hook("register_full_backward_hook"), "hooks"),
-        (lambda: with_hook("register_full_backward_pre_hook"), "hooks"),
-        (with_forward, "forward of its own"),
-        (with_parameter_hook, "hooks"),
-        (with_accumulation_hook, "hooks"),
-        (shared, "share"),
-        (shared_parameter, "share"),
-        (replaced, "shape"),
-        (mixed, "mixes"),
+        (lambda: changed(lambda layer: layer.register_forward_hook(nothing)), "hooks"),
+        (lambda: changed(lambda layer: layer.register_forward_pre_hook(nothing)), "hooks"),
+        (lambda: changed(lambda layer: layer.register_full_backward_hook(nothing)), "hooks"),
+        (lambda: changed(lambda layer: layer.register_full_backward_pre_hook(nothing)), "hooks"),
+        (lambda: changed(lambda layer: setattr(layer, "forward", abs)), "forward of its own"),
+        (lambda: changed(lambda layer: layer.weight.register_hook(nothing)), "hooks"),
+        (lambda: changed(lambda layer: layer.weight.register_post_accumulate_grad_hook(nothing)), "hooks"),
+        (lambda: shared(layer=True), "share"),
+        (lambda: shared(layer=False), "share"),
+        (lambda: changed(lambda layer: setattr(layer, "weight", parameter(5, 3))), "shape"),
+        (lambda: changed(lambda layer: setattr(layer, "bias", parameter(5, dtype=torch.float64))), "mixes"),
         (lambda: network().half(), "mixes"),
         (lambda: network(nn.Dropout(1.0)), "drops everything"),
         (lambda: network(nn.Sigmoid(), nn.ReLU(inplace=True)), "in place"),
@@ -139,13 +111,10 @@ def test_losses(loss_fn, data, reason):
     assert reason in refusal(network(), loss_fn, data=data)
 
 
-def with_step(optimizer):
-    optimizer.step = lambda: None
-    return optimizer
-
-
-def with_step_hook(optimizer):
-    optimizer.register_step_post_hook(lambda *_: None)
+def altered(
+    optimizer: torch.optim.Optimizer, change: Callable[[torch.optim.Optimizer], object]
+) -> torch.optim.Optimizer:
+    change(optimizer)
     return optimizer
 
 
@@ -159,8 +128,8 @@ def with_step_hook(optimizer):
         (lambda p: torch.optim.Adam(p, differentiable=True), "differentiable"),
         (lambda p: torch.optim.Adam(p, lr=torch.tensor(0.1)), "Tensor"),
         (lambda p: torch.optim.SGD([*p, nn.Parameter(X)]), "not the model's"),
-        (lambda p: with_step(torch.optim.SGD(p)), "step of its own"),
-        (lambda p: with_step_hook(torch.optim.SGD(p)), "hooks"),
+        (lambda p: altered(torch.optim.SGD(p), lambda one: setattr(one, "step", nothing)), "step of its own"),
+        (lambda p: altered(torch.optim.SGD(p), lambda one: one.register_step_post_hook(nothing)), "hooks"),
     ],
 )
 def test_optimizers(make, reason):
@@ -183,7 +152,7 @@ def test_data(data, reason):
 
 
 def test_global_hooks_and_autocast():
-    with nn.modules.module.register_module_forward_hook(doubled):
+    with nn.modules.module.register_module_forward_hook(nothing):
         assert "global" in refusal(network())
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert "autocast" in refusal(network())
