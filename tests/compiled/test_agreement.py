@@ -240,32 +240,6 @@ def test_groups_have_their_own_options():
     assert both.optimizer.param_groups[0]["lr"] == 0.3
 
 
-def test_the_step_of_cmalight_counts_weight_decay_in_the_loss():
-    from cmalight.optim import IG
-
-    torch.manual_seed(0)
-    x = torch.randn(40, FEATURES, dtype=torch.float64)
-    batches = TensorBatches(x, x[:, :OUTPUTS].clone(), batch_size=BATCH)
-    model = around(nn.Tanh()).double()
-    twin = around(nn.Tanh()).double()
-    twin.load_state_dict(model.state_dict())
-    program = compile_training(model, nn.MSELoss(), IG(model.parameters(), lr=0.2, weight_decay=0.1), batches)
-    program.begin_epoch(batches.permutation(0))
-    factors = [1.1, 1.1, 0.6]
-    losses = program.run(factors)
-    for number, factor in enumerate(factors):
-        rows = batches.permutation(0)[number * BATCH : (number + 1) * BATCH]
-        squares = sum(p.square().sum() for p in twin.parameters())
-        loss = nn.MSELoss()(twin(x[rows]), x[rows, :OUTPUTS]) + 0.05 * squares
-        gradients = torch.autograd.grad(loss, list(twin.parameters()))
-        assert losses[number].item() == pytest.approx(loss.item(), rel=1e-12)
-        with torch.no_grad():
-            for p, gradient in zip(twin.parameters(), gradients, strict=True):
-                p -= 0.2 * factor * gradient
-    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs)
-
-
 def test_a_batch_whose_labels_are_all_ignored_has_no_loss():
     torch.manual_seed(0)
     batches = TensorBatches(torch.randn(8, FEATURES), torch.full((8,), -100), batch_size=8)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from torch import nn
@@ -48,21 +46,6 @@ def test_undo_gives_the_same_steps_again(name):
     both.program.begin_epoch(both.batches.permutation(1))
     assert torch.equal(both.program.run([1.0] * 6), first)
     assert all(torch.equal(a, b) for a, b in zip(tensors, after, strict=True))
-
-
-@pytest.mark.parametrize("name", MAKES)
-def test_a_loaded_state_goes_on_bit_for_bit(name):
-    both = Pair(network(), nn.MSELoss(), MAKES[name], data())
-    both.epoch(0)
-    model = network()
-    model.load_state_dict(both.model.state_dict())
-    optimizer = MAKES[name](model.parameters())
-    optimizer.load_state_dict(copy.deepcopy(both.optimizer.state_dict()))
-    program = compile_training(model, nn.MSELoss(), optimizer, both.batches)
-    for one in (program, both.program):
-        one.begin_epoch(both.batches.permutation(1))
-    assert torch.equal(program.run([1.0] * 6), both.program.run([1.0] * 6))
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), both.model.parameters(), strict=True))
 
 
 def test_eager_steps_and_compiled_ones_take_turns():

@@ -6,12 +6,11 @@ from torch import nn
 from torch.optim.lr_scheduler import LinearLR
 from torch.utils.data import DataLoader, TensorDataset
 
-from cmalight import Controlled, Objective, Outcome
+from cmalight import Controlled, Objective
 from cmalight.rules.watchdog import Watchdog
 
 pytest.importorskip("accelerate")
 from accelerate import Accelerator
-from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.state import AcceleratorState
 
 MSE = nn.MSELoss()
@@ -96,26 +95,6 @@ def test_a_saved_state_resumes_inside_a_window_as_if_it_had_not_stopped(tmp_path
     accelerator.load_state(tmp_path)
     train(accelerator, *resumed, epochs=2)
     assert_same(resumed[0], prepared[0])
-
-
-@pytest.mark.parametrize("fused", [False, True])
-def test_a_step_that_the_scaler_skips_is_no_step(fused):
-    Accelerator(cpu=True)
-    torch.manual_seed(0)
-    model = nn.Linear(4, 1)
-    base = torch.optim.Adam(model.parameters(), lr=1e-2, fused=fused)
-    controlled = Controlled(base, Objective(model, MSE, (X, Y)), total_steps=40, rule=SHORT)
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
-    optimizer = AcceleratedOptimizer(controlled, scaler=scaler)
-    for number, (x, y) in enumerate(zip(X.split(8), Y.split(8), strict=True)):
-        optimizer.zero_grad()
-        scaler.scale(MSE(model(x), y)).backward()
-        if number in (2, 4):
-            model.weight.grad[0, 0] = torch.inf
-        optimizer.step()
-    assert controlled.report.outcome is Outcome.KEPT
-    assert controlled.state_dict()["param_groups"][0]["control"]["steps"] == 10
-    assert scaler.get_scale() == 2.0**8
 
 
 def test_an_evaluation_in_mid_epoch_is_not_noticed_by_accelerates_loader():

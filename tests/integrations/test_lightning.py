@@ -10,8 +10,7 @@ from cmalight.rules.watchdog import Watchdog
 
 pytest.importorskip("lightning")
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
-from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins import MixedPrecision
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
@@ -135,19 +134,6 @@ def test_mixed_precision_trains_and_a_step_that_the_scaler_skips_is_no_step(scal
     run.fit(module, loader())
     assert run.optimizers[0].steps == 28 - scaled
     assert {report.outcome for report in module.reports} == {Outcome.KEPT}
-
-
-def test_a_scheduler_keeps_the_lr_and_a_monitor_sees_it(tmp_path):
-    module, monitor = Regression(scheduler=True), LearningRateMonitor("step")
-    run = trainer(monitor, logger=CSVLogger(tmp_path), log_every_n_steps=1)
-    run.fit(module, loader())
-    expected = CosineAnnealingLR(torch.optim.SGD(module.parameters(), lr=1e-2), 28)
-    rates = []
-    for _ in range(28):
-        rates.append(expected.get_last_lr()[0])
-        expected.optimizer.step()
-        expected.step()
-    assert monitor.lrs["lr-Adam" if "lr-Adam" in monitor.lrs else "lr-Controlled"] == pytest.approx(rates)
 
 
 class ResumableLoader(DataLoader):

@@ -20,39 +20,42 @@ from .cases import (
 
 
 @each
-def test_step_hooks_fire_once_per_step_until_they_are_removed(make):
-    model, seen = network(), []
-    optimizer, other = make(model), make(network())
+def test_step_hooks_of_ours_and_of_all_optimizers_fire_once_per_step_until_they_are_removed(make):
+    """The base of a controlled optimizer is one of all optimizers, too."""
+    model, seen, of_all = network(), [], []
+    optimizer = make(model)
     handles = [
         optimizer.register_step_pre_hook(lambda *_: seen.append("before")),
         optimizer.register_step_post_hook(lambda *_: seen.append("after")),
+        register_optimizer_step_pre_hook(lambda one, *_: of_all.append(one)),
+        register_optimizer_step_post_hook(lambda one, *_: of_all.append(one)),
     ]
-    run_epoch(optimizer, model, batches())
+    try:
+        run_epoch(optimizer, model, batches())
+    finally:
+        for handle in handles:
+            handle.remove()
     assert seen == ["before", "after"] * 6
-    for handle in handles:
-        handle.remove()
-    set_gradients(other.param_groups[0]["params"])
-    other.step()
+    assert [one for one in of_all if one is optimizer] == [optimizer] * 12
     optimizer.step()
     assert len(seen) == 12
 
 
 @each
-def test_hooks_of_all_optimizers_fire_for_ours(make):
-    model, seen = network(), []
-    optimizer = make(model)
-    set_gradients(model.parameters())
-    handles = [
-        register_optimizer_step_pre_hook(lambda optimizer, *_: seen.append(optimizer)),
-        register_optimizer_step_post_hook(lambda optimizer, *_: seen.append(optimizer)),
-    ]
-    try:
-        optimizer.step()
-    finally:
-        for handle in handles:
-            handle.remove()
-    # The base of a controlled optimizer is one of all optimizers, too.
-    assert [one for one in seen if one is optimizer] == [optimizer] * 2
+def test_hooks_of_state_dicts_fire_once_and_may_replace_them(make):
+    optimizer, other, seen = make(network(), lr=0.5), make(network(), lr=0.25), []
+    keys = set(optimizer.param_groups[0])
+    optimizer.register_state_dict_pre_hook(lambda *_: seen.append("before"))
+    optimizer.register_state_dict_post_hook(lambda _, state: seen.append("after") or {**state, "mark": 1})
+    optimizer.register_load_state_dict_pre_hook(
+        lambda opt, _: seen.append(opt.param_groups[0]["lr"]) or other.state_dict()
+    )
+    optimizer.register_load_state_dict_post_hook(lambda opt: seen.append(opt.param_groups[0]["lr"]))
+    state = optimizer.state_dict()
+    assert state["mark"] == 1
+    optimizer.load_state_dict(state)
+    assert seen == ["before", "after", 0.5, 0.25]
+    assert set(optimizer.param_groups[0]) == keys
 
 
 @each
@@ -60,28 +63,6 @@ def test_a_step_pre_hook_may_replace_the_closure(make):
     optimizer = make(network())
     optimizer.register_step_pre_hook(lambda *_: ((optimizer, lambda: 7.0), {}))
     assert optimizer.step() == 7.0
-
-
-@each
-def test_state_dict_hooks_fire_once_and_may_replace_the_state_dict(make):
-    optimizer, seen = make(network()), []
-    optimizer.register_state_dict_pre_hook(lambda *_: seen.append("before"))
-    optimizer.register_state_dict_post_hook(lambda _, state: seen.append("after") or {**state, "mark": 1})
-    assert optimizer.state_dict()["mark"] == 1
-    assert seen == ["before", "after"]
-
-
-@each
-def test_load_state_dict_hooks_fire_once_and_may_replace_what_is_loaded(make):
-    optimizer, other, seen = make(network(), lr=0.5), make(network(), lr=0.25), []
-    keys = set(optimizer.param_groups[0])
-    optimizer.register_load_state_dict_pre_hook(
-        lambda opt, _: seen.append(opt.param_groups[0]["lr"]) or other.state_dict()
-    )
-    optimizer.register_load_state_dict_post_hook(lambda opt: seen.append(opt.param_groups[0]["lr"]))
-    optimizer.load_state_dict(optimizer.state_dict())
-    assert seen == [0.5, 0.25]
-    assert set(optimizer.param_groups[0]) == keys
 
 
 @each
