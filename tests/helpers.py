@@ -63,6 +63,12 @@ def small_problem(size: int = 16, *, seed: int = 0):
     return model, batches, Objective(model, MSE, batches)
 
 
+def begun(make=CMALight, **options):
+    """An optimizer on the small problem, with all that `run_epoch` takes."""
+    model, batches, objective = small_problem()
+    return make(model.parameters(), **options), objective, model, batches
+
+
 def copied_state(module) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in module.state_dict().items()}
 

@@ -30,6 +30,12 @@ def controlled(model, batches, *, base=None, rule=SHORT, loss_fn=MSE, **options)
     return Controlled(base, Objective(model, loss_fn, batches), rule=rule, **options)
 
 
+def watched(*, norm=False, **options):
+    """A network, and Adam under control."""
+    model = network(norm=norm)
+    return model, controlled(model, data(), **options)
+
+
 def take_steps(optimizer, model, batches, count, *, loss_fn=MSE, spoil=None, before_step=None):
     """`count` steps over the batches, again and again; `spoil` names steps whose targets are garbage."""
     done = 0

@@ -16,7 +16,7 @@ from cmalight import SOAP, CMALight, Controlled, Objective, Outcome
 from cmalight.evaluation.state import ModuleState
 from cmalight.rules.watchdog import Watchdog
 
-from .plain_loop import MSE, SHORT, adam, assert_same_bits, bits, controlled, data, network, take_steps
+from .plain_loop import MSE, SHORT, adam, assert_same_bits, bits, controlled, data, network, take_steps, watched
 
 
 def test_where_nothing_is_undone_the_weights_are_those_of_the_base_alone():
@@ -115,8 +115,7 @@ def test_a_window_that_ends_too_high_is_undone_and_the_next_is_shorter_stepped()
 
 
 def test_state_that_the_window_created_is_gone_after_it_is_undone():
-    model = network()
-    optimizer = controlled(model, data(), total_steps=100)
+    model, optimizer = watched(total_steps=100)
     take_steps(optimizer, model, data(), 4, spoil={0: math.nan})
     assert not optimizer.base.state
 
@@ -124,8 +123,7 @@ def test_state_that_the_window_created_is_gone_after_it_is_undone():
 @pytest.mark.parametrize("where", ["buffer", "replaced buffer", "state"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_what_is_not_finite_beside_the_weights_is_undone(where, value):
-    model = network(norm=True)
-    optimizer = controlled(model, data(), total_steps=100)
+    model, optimizer = watched(norm=True, total_steps=100)
     take_steps(optimizer, model, data(), 4)
 
     def spoil(step):
@@ -145,8 +143,7 @@ def test_what_is_not_finite_beside_the_weights_is_undone(where, value):
 
 
 def test_nan_in_the_very_first_batch_leaves_the_running_statistics_finite():
-    model = network(norm=True)
-    optimizer = controlled(model, data(), total_steps=8)
+    model, optimizer = watched(norm=True, total_steps=8)
     x, y = next(iter(data()))
     MSE(model(x * math.nan), y).backward()
     optimizer.step()
@@ -234,8 +231,7 @@ def test_total_steps_is_resumed_where_it_is_not_named_again():
 
 
 def test_restart_keeps_the_count_of_steps_and_gives_the_scale_back():
-    model = network()
-    optimizer = controlled(model, data(), total_steps=24)
+    model, optimizer = watched(total_steps=24)
     take_steps(optimizer, model, data(), 8, spoil={5: math.nan})
     assert (optimizer.scale, optimizer.steps) == (0.5, 8)
     optimizer.restart()
@@ -245,8 +241,7 @@ def test_restart_keeps_the_count_of_steps_and_gives_the_scale_back():
 
 
 def test_restart_takes_a_new_objective():
-    model = network()
-    optimizer = controlled(model, data(), total_steps=24)
+    model, optimizer = watched(total_steps=24)
     take_steps(optimizer, model, data(), 4)
     optimizer.restart(Objective(model, nn.L1Loss(), data()))
     take_steps(optimizer, model, data(), 4)
@@ -254,8 +249,7 @@ def test_restart_takes_a_new_objective():
 
 
 def test_judge_closes_the_window_now():
-    model = network()
-    optimizer = controlled(model, data(), total_steps=24)
+    model, optimizer = watched(total_steps=24)
     assert optimizer.judge() is None
     take_steps(optimizer, model, data(), 6)
     assert optimizer.report.steps == 4
@@ -273,8 +267,7 @@ def test_every_report_is_told():
 
 
 def test_weights_that_somebody_sets_between_windows_are_where_the_next_one_begins():
-    model = network()
-    optimizer = controlled(model, data(), total_steps=24)
+    model, optimizer = watched(total_steps=24)
     take_steps(optimizer, model, data(), 4)
     with torch.no_grad():
         model[3].bias.fill_(0.25)
@@ -324,8 +317,7 @@ def test_a_plain_callable_may_return_a_loss_with_its_graph():
 
 
 def test_judge_works_in_inference_mode():
-    model = network(norm=True)
-    optimizer = controlled(model, data(), total_steps=20)
+    model, optimizer = watched(norm=True, total_steps=20)
     for _ in range(3):
         take_steps(optimizer, model, data(), 2)
         with torch.inference_mode():
@@ -337,8 +329,7 @@ def test_judge_works_in_inference_mode():
 @pytest.mark.parametrize("spoil", [1.0, math.nan], ids=["kept", "undone"])
 @pytest.mark.parametrize("place", range(8))
 def test_an_interrupt_while_a_window_is_judged_leaves_it_kept_or_undone_but_never_mixed(place, spoil, monkeypatch):
-    model = network(norm=True)
-    optimizer = controlled(model, data(), total_steps=40)
+    model, optimizer = watched(norm=True, total_steps=40)
     take_steps(optimizer, model, data(), 4)
     began = _bits_of_all(model, optimizer)
     take_steps(optimizer, model, data(), 3, spoil={2: spoil})
@@ -396,16 +387,14 @@ def test_a_schedule_free_base_trains_on_after_an_objective_that_failed():
 
 
 def test_the_missing_schedule_is_said_once():
-    model = network()
-    optimizer = controlled(model, data())
+    model, optimizer = watched()
     with pytest.warns(UserWarning, match="has no schedule") as told:
         take_steps(optimizer, model, data(), 12)
     assert len(told) == 1
 
 
 def test_steps_past_the_end_are_tiny_and_said_once():
-    model = network()
-    optimizer = controlled(model, data(), total_steps=8)
+    model, optimizer = watched(total_steps=8)
     with pytest.warns(UserWarning, match="total_steps=8 are done") as told:
         take_steps(optimizer, model, data(), 12)
     assert len(told) == 1

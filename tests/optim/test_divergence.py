@@ -9,6 +9,7 @@ from torch import nn
 from cmalight import CMA, CMALight, Objective, Outcome
 from tests.helpers import (
     MSE,
+    begun,
     copied_state,
     each_of_the_paper,
     force_line_search,
@@ -70,8 +71,7 @@ def test_a_last_gradient_that_is_not_finite_undoes_the_epoch_though_no_loss_show
 
 @each_of_the_paper
 def test_training_goes_on_and_converges_after_divergence(make):
-    model, batches, objective = small_problem()
-    optimizer = make(model.parameters(), lr=0.1)
+    optimizer, objective, model, batches = begun(make, lr=0.1)
     start = objective()
     for number in range(6):
         epoch_with(optimizer, objective, model, batches, at=number)
@@ -107,8 +107,7 @@ class Spoilt:
 
 @each_value
 def test_light_a_trial_that_is_not_finite_is_not_extrapolated_to(value):
-    model, batches, objective = small_problem()
-    optimizer = CMALight(model.parameters(), lr=0.1)
+    optimizer, objective, model, batches = begun(lr=0.1)
     spoilt = Spoilt(objective, value)
     force_line_search(optimizer, spoilt)
     report = run_epoch(optimizer, spoilt, model, batches)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from cmalight import CMA, IG, CMALight, EpochReport, Objective, Outcome
-from tests.helpers import MSE, copied_state, network, run_epoch, same_state, small_problem, split, table
+from tests.helpers import MSE, begun, copied_state, network, run_epoch, same_state, small_problem, split, table
 
 
 def backward(model, batch):
@@ -43,8 +43,7 @@ def test_a_report_reads_by_itself():
 
 
 def test_reports_add_up_to_the_optimizers_evaluations_and_direct_calls_do_not_count():
-    model, batches, objective = small_problem()
-    optimizer = CMALight(model.parameters(), lr=3.0, line_search="certified")
+    optimizer, objective, model, batches = begun(lr=3.0, line_search="certified")
     reports = []
     for _ in range(15):
         objective()
@@ -53,8 +52,7 @@ def test_reports_add_up_to_the_optimizers_evaluations_and_direct_calls_do_not_co
 
 
 def test_evaluations_of_an_abandoned_epoch_are_in_the_next_report():
-    model, batches, objective = small_problem()
-    optimizer = CMALight(model.parameters(), lr=0.1)
+    optimizer, objective, model, batches = begun(lr=0.1)
     with optimizer.epoch(objective) as epoch:
         epoch.abandon()
     assert run_epoch(optimizer, objective, model, batches).evaluations == optimizer.evaluations == 1
@@ -88,8 +86,7 @@ def test_gradient_accumulation_is_one_batch(order):
 
 
 def test_a_second_step_needs_a_second_observation():
-    model, batches, objective = small_problem()
-    optimizer = CMALight(model.parameters())
+    optimizer, objective, model, batches = begun()
     with pytest.raises(RuntimeError, match="without an observation"), optimizer.epoch(objective) as epoch:
         epoch.observe(backward(model, batches[0]), 16)
         optimizer.step()
@@ -97,15 +94,13 @@ def test_a_second_step_needs_a_second_observation():
 
 
 def test_an_epoch_without_batches_is_refused():
-    model, _, objective = small_problem()
-    optimizer = CMALight(model.parameters())
+    optimizer, objective, _model, _ = begun()
     with pytest.raises(RuntimeError, match="saw no batch"), optimizer.epoch(objective):
         pass
 
 
 def test_a_nested_epoch_is_refused_and_the_outer_one_goes_on():
-    model, batches, objective = small_problem()
-    optimizer = CMALight(model.parameters(), lr=0.1)
+    optimizer, objective, model, batches = begun(lr=0.1)
     with optimizer.epoch(objective) as epoch:
         with pytest.raises(RuntimeError, match="inside an epoch"), optimizer.epoch(objective):
             pass
@@ -115,8 +110,7 @@ def test_a_nested_epoch_is_refused_and_the_outer_one_goes_on():
 
 
 def test_an_epoch_cannot_be_entered_twice():
-    model, _, objective = small_problem()
-    optimizer = CMALight(model.parameters())
+    optimizer, objective, _model, _ = begun()
     bracket = optimizer.epoch(objective)
     with bracket as epoch:
         epoch.abandon()
@@ -125,8 +119,7 @@ def test_an_epoch_cannot_be_entered_twice():
 
 
 def test_calls_outside_the_with_block_are_refused():
-    model, batches, objective = small_problem()
-    optimizer = CMALight(model.parameters(), lr=0.1)
+    optimizer, objective, model, batches = begun(lr=0.1)
     epoch = optimizer.epoch(objective)
     with pytest.raises(RuntimeError, match="not under way"):
         epoch.observe(torch.tensor(1.0), 1)
@@ -138,8 +131,7 @@ def test_calls_outside_the_with_block_are_refused():
 
 
 def test_a_step_after_abandon_is_refused():
-    model, batches, objective = small_problem()
-    optimizer = CMALight(model.parameters())
+    optimizer, objective, model, batches = begun()
     with pytest.raises(RuntimeError, match="was abandoned"), optimizer.epoch(objective) as epoch:
         epoch.observe(backward(model, batches[0]), 16)
         epoch.abandon()
@@ -162,8 +154,7 @@ def test_an_observation_that_is_none_is_refused(loss, count, message):
 
 @pytest.mark.parametrize("loss", [0.5, torch.tensor([0.5]), torch.tensor(0.5, dtype=torch.bfloat16)])
 def test_a_loss_may_be_any_kind_of_scalar(loss):
-    model, batches, objective = small_problem()
-    optimizer = CMALight(model.parameters(), lr=0.1)
+    optimizer, objective, model, batches = begun(lr=0.1)
     with optimizer.epoch(objective) as epoch:
         backward(model, batches[0])
         epoch.observe(loss, 100)
@@ -172,8 +163,7 @@ def test_a_loss_may_be_any_kind_of_scalar(loss):
 
 
 def test_an_exception_runs_no_control_and_leaves_the_weights_where_they_are():
-    model, batches, objective = small_problem()
-    optimizer = CMALight(model.parameters(), lr=0.1)
+    optimizer, objective, model, batches = begun(lr=0.1)
     with pytest.raises(ZeroDivisionError), optimizer.epoch(objective) as epoch:
         epoch.observe(backward(model, batches[0]), 16)
         optimizer.step()
@@ -196,8 +186,7 @@ def test_weights_changed_by_another_optimizer_are_evaluated_anew():
 
 
 def test_another_weight_decay_is_another_objective():
-    model, batches, objective = small_problem()
-    optimizer = CMALight(model.parameters(), lr=1e6)
+    optimizer, objective, model, batches = begun(lr=1e6)
     run_epoch(optimizer, objective, model, batches)
     optimizer.param_groups[0]["weight_decay"] = 0.1
     assert run_epoch(optimizer, objective, model, batches).evaluations == 1
@@ -212,8 +201,7 @@ def test_nothing_to_train_is_refused():
 
 def test_the_line_search_can_be_changed_in_mid_run_and_then_confirms_what_it_keeps():
     """The sample's loss at w⁰ is not known then, so f itself has to be asked."""
-    model, batches, objective = small_problem()
-    optimizer = CMALight(model.parameters(), lr=0.1)
+    optimizer, objective, model, batches = begun(lr=0.1)
     run_epoch(optimizer, objective, model, batches)
     optimizer.line_search = "certified"
     report = run_epoch(optimizer, objective, model, batches)
@@ -311,8 +299,7 @@ def test_dict_batches_have_a_size_for_closures():
 
 def test_a_block_that_is_left_early_is_not_judged_and_the_next_one_is_as_if_it_had_not_been():
     """Judged as a whole it would poison φ: the first batches alone may have a lower loss than all of them."""
-    model, batches, objective = small_problem()
-    optimizer = CMALight(model.parameters(), lr=0.1)
+    optimizer, objective, model, batches = begun(lr=0.1)
     before = copied_state(model)
     with pytest.raises(RuntimeError, match="left after 16 of 100 samples"), optimizer.epoch(objective) as epoch:
         for x, y in batches:
@@ -333,8 +320,7 @@ def _left_early(optimizer, objective, model, batches):
 
 
 def test_leaving_early_is_noticed_after_resuming_too():
-    model, batches, objective = small_problem()
-    optimizer = CMALight(model.parameters(), lr=0.1)
+    optimizer, objective, model, batches = begun(lr=0.1)
     run_epoch(optimizer, objective, model, batches)
     resumed = CMALight(model.parameters(), lr=0.1)
     resumed.load_state_dict(optimizer.state_dict())
@@ -344,8 +330,7 @@ def test_leaving_early_is_noticed_after_resuming_too():
 
 @pytest.mark.parametrize("make", [CMALight, IG])
 def test_leaving_early_is_noticed_by_the_epoch_before_where_the_objective_does_not_count(make):
-    model, batches, objective = small_problem()
-    optimizer = make(model.parameters(), lr=0.1)
+    optimizer, objective, model, batches = begun(make, lr=0.1)
 
     def value():
         return objective()
@@ -374,8 +359,7 @@ def test_a_plain_callable_may_return_a_loss_with_its_graph():
 
 
 def test_a_summed_loss_is_noticed():
-    model, batches, objective = small_problem()
-    optimizer = CMALight(model.parameters(), lr=1e-6)
+    optimizer, objective, model, batches = begun(lr=1e-6)
     with pytest.warns(UserWarning, match="sum of the batch's losses"), optimizer.epoch(objective) as epoch:
         for x, y in batches:
             optimizer.zero_grad()
@@ -385,8 +369,7 @@ def test_a_summed_loss_is_noticed():
 
 
 def test_another_objective_is_refused_until_a_restart():
-    model, batches, objective = small_problem()
-    optimizer = CMALight(model.parameters(), lr=0.1)
+    optimizer, objective, model, batches = begun(lr=0.1)
     run_epoch(optimizer, objective, model, batches)
     assert run_epoch(optimizer, Objective(model, MSE, batches), model, batches)  # made again from the same parts
     other = Objective(model, nn.L1Loss(), batches)
@@ -398,8 +381,7 @@ def test_another_objective_is_refused_until_a_restart():
 
 @pytest.mark.parametrize("make", [CMALight, CMA])
 def test_epochs_that_move_nothing_are_warned_about(make):
-    model, batches, objective = small_problem()
-    optimizer = make(model.parameters(), lr=1e9)
+    optimizer, objective, model, batches = begun(make, lr=1e9)
     with pytest.warns(UserWarning, match="training has stalled"):
         for _ in range(30):
             run_epoch(optimizer, objective, model, batches)
