@@ -56,19 +56,6 @@ def test_a_data_set_goes_by_its_name(cmalight):
     assert "class_" in cmalight("predict", "m", "wine.csv").stdout
 
 
-def test_gaps_as_on_the_titanic_are_filled(cmalight):
-    random = np.random.default_rng(0)
-    sex, age = random.choice(["male", "female"], 200), random.uniform(1, 80, 200)
-    frame = pd.DataFrame({"Sex": sex, "Age": age, "Cabin": random.choice(["C85", "E46", None], 200)})
-    frame["Survived"] = np.where((frame["Sex"] == "female") ^ (random.random(200) < 0.1), 1, 0)
-    frame.loc[::4, "Age"] = np.nan
-    frame.to_csv("titanic.csv")
-    result = cmalight("train", "titanic.csv", "--target", "Survived", "--save", "m")
-    assert "left out: Unnamed: 0" in result.stdout
-    assert "no better than guessing" not in result.stdout
-    assert cmalight("predict", "m", "titanic.csv").stdout.count("\n") == 201
-
-
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [

@@ -1,9 +1,5 @@
 """The estimators among scikit-learn's own: its checks, pipelines, searches, copies."""
 
-import io
-import pickle
-
-import joblib
 import numpy as np
 import pytest
 import sklearn.datasets
@@ -14,7 +10,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import cmalight
 from cmalight import CMALightClassifier, CMALightRegressor
 from cmalight.integrations.sklearn import spread_rows
 
@@ -50,13 +45,6 @@ def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
 
 
-def test_they_are_found_at_the_top_of_the_package():
-    from cmalight.integrations.sklearn import CMALightRegressor as from_its_home
-
-    assert cmalight.CMALightRegressor is from_its_home
-    assert "CMALightClassifier" in dir(cmalight)
-
-
 def test_several_targets_are_fitted_at_once():
     x, y = regression(targets=3)
     model = CMALightRegressor(20, max_epochs=40, random_state=0).fit(x, y)
@@ -88,20 +76,6 @@ def test_classes_may_be_words():
     np.testing.assert_allclose(np.log(probabilities), model.predict_log_proba(x))
 
 
-def through_a_file(model):
-    file = io.BytesIO()
-    joblib.dump(model, file)
-    file.seek(0)
-    return joblib.load(file)
-
-
-@pytest.mark.parametrize("copied", [lambda m: pickle.loads(pickle.dumps(m)), through_a_file], ids=["pickle", "joblib"])
-def test_a_copy_predicts_the_same(copied):
-    x, y = regression(60)
-    model = small().fit(x, y)
-    np.testing.assert_array_equal(copied(model).predict(x), model.predict(x))
-
-
 def test_the_random_state_decides_everything_and_leaves_the_callers_alone():
     x, y = regression(60)
     torch.manual_seed(1)
@@ -112,13 +86,6 @@ def test_the_random_state_decides_everything_and_leaves_the_callers_alone():
     torch.manual_seed(2)
     assert np.array_equal(weights(small().fit(x, y)), weights(first))
     assert not np.array_equal(weights(small(random_state=1).fit(x, y)), weights(first))
-
-
-def test_whole_numbers_may_be_numpys():
-    x, y = regression(60)
-    numbers = {"batch_size": 8, "max_epochs": 4, "patience": 3, "early_stopping": True}
-    numpys = {name: np.int64(n) if name != "early_stopping" else n for name, n in numbers.items()}
-    assert np.array_equal(weights(small(**numpys).fit(x, y)), weights(small(**numbers).fit(x, y)))
 
 
 def test_a_time_limit_ends_the_training():

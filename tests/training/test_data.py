@@ -59,7 +59,7 @@ def test_targets_wider_than_the_output_keep_their_own_precision():
 
 @pytest.mark.parametrize("order", ["fixed", "reshuffle"])
 @pytest.mark.parametrize("kind", ["pair", "tensor batches", "list of batches", "loader"])
-@pytest.mark.parametrize("optimizer", ["auto", "cmalight", "adam"])
+@pytest.mark.parametrize("optimizer", ["auto", "cmalight"])
 def test_a_first_layer_that_works_in_place_leaves_the_callers_data_alone(optimizer, kind, order):
     x, y = data()
     kept = x.clone(), y.clone()
@@ -77,16 +77,10 @@ def test_a_first_layer_that_works_in_place_leaves_the_callers_data_alone(optimiz
     assert torch.equal(y, kept[1])
 
 
-def test_targets_without_a_second_dimension_get_the_outputs_shape():
-    x, y = data()
-    _, flat = train(pair=(x, y[:, 0]))
-    _, column = train(pair=(x, y))
-    assert flat.history[-1].batch_loss == column.history[-1].batch_loss
-
-
-def test_integer_targets_of_a_regression_are_a_column_of_numbers():
+@pytest.mark.parametrize("convert", [torch.Tensor.long, torch.Tensor.double])
+def test_targets_of_a_regression_without_a_second_dimension_are_a_column_of_numbers(convert):
     x, _ = data()
-    y = x[:, 0].mul(10).long()
+    y = convert(x[:, 0].mul(10))
     _, result = train(pair=(x, y))
     _, expected = train(pair=(x, y.unsqueeze(1).double()))
     assert result.history[-1].batch_loss == expected.history[-1].batch_loss
@@ -149,14 +143,6 @@ def test_inputs_may_be_dicts_also_for_validation():
     assert result.history[-1].metrics["mse"] == pytest.approx(result.history[-1].validation_loss)
 
 
-def test_integer_class_labels_stay_integers():
-    torch.manual_seed(0)
-    x = torch.randn(60, 4)
-    y = (x[:, 0] > 0).long()
-    _, result = train(nn.Linear(4, 2), pair=(x, y), loss_fn=nn.CrossEntropyLoss(), validation=(x, y), max_epochs=2)
-    assert result.epochs == 2
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("as_loader", [False, True])
 def test_class_weights_and_ignored_targets_count_as_the_loss_counts_them(weighted, as_loader):
@@ -192,12 +178,9 @@ def test_class_weights_and_ignored_targets_count_as_the_loss_counts_them(weighte
 def test_bad_data_is_refused(pair, message):
     with pytest.raises(ValueError, match=message):
         train(pair=pair)
-
-
-def test_bad_validation_data_is_refused():
-    x, y = data()
-    with pytest.raises(ValueError, match="validation inputs are not finite"):
-        train(validation=(x * float("nan"), y))
+    if "not finite" in message:
+        with pytest.raises(ValueError, match=f"validation {message}"):
+            train(validation=pair)
 
 
 def test_tensor_batches_are_used_as_they_are():
