@@ -129,20 +129,26 @@ def test_the_tutorials_have_been_run_and_are_shown_with_what_they_gave(site):
         assert ("sphx_glr_" + script.stem in page) == ("plt.show()" in script.read_text())
 
 
-@pytest.fixture
-def window():
-    """A dark page of Chromium's, as wide as a telephone."""
+@pytest.fixture(scope="module")
+def browser():
     if CHROMIUM is None:
         pytest.skip("there is no Chromium to open the pages in")
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
+        opened = playwright.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"], timeout=300_000
         )
-        page = browser.new_page(viewport={"width": 400, "height": 900}, color_scheme="dark")
-        page.set_default_timeout(300_000)
-        yield page
-        browser.close()
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def window(browser):
+    """A dark page, as wide as a telephone."""
+    page = browser.new_page(viewport={"width": 400, "height": 900}, color_scheme="dark")
+    page.set_default_timeout(300_000)
+    yield page
+    page.close()
 
 
 def test_no_page_scrolls_sideways_on_a_telephone_asks_for_another_host_or_has_a_script_that_fails(site, window):
