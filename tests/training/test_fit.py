@@ -130,7 +130,7 @@ def test_an_epoch_of_cmalight_that_is_broken_off_is_undone(monkeypatch):
 def test_steps_of_auto_before_a_time_limit_are_judged_and_not_lost(monkeypatch):
     slow = Slow(model(), FakeTime(monkeypatch))
     before = copied_state(slow)
-    _, result = train(slow, optimizer="auto", time_limit=20.5, max_epochs=None)
+    _, result = train(slow, optimizer="auto", time_limit=40.5, max_epochs=None)
     assert result.status is Status.TIME_LIMIT
     assert result.optimizer.window.steps == 0
     assert result.optimizer.report.outcome.keeps
