@@ -165,7 +165,7 @@ def edfl(
 
 def after_search(
     cycle: Cycle, search: Search, *, f_tilde: float, f_0: float, tau: float,
-    certified: bool = False,
+    certified: bool = False, shrink_on_line_17: bool = True,
 ) -> Decision:  # fmt: skip
     """Lines 14 to 17; `f_tilde` is the value that line 15 tests for w_tilde."""
     accepted = search.alpha > 0 and (certified or search.f_hat <= f_0)
@@ -174,7 +174,7 @@ def after_search(
         return Decision(15, search.alpha if accepted else cycle.zeta if to_w_tilde else 0.0, True)  # line 15
     if accepted:
         return Decision(17, search.alpha, False)  # line 17
-    return Decision(17, 0.0, True)  # line 17, second half
+    return Decision(17, 0.0, shrink_on_line_17)  # line 17, second half
 
 
 def start(w0: Tensor, lr: float | Tensor) -> tuple[Tensor, Tensor]:
@@ -197,9 +197,9 @@ def record(
 def cmalight(
     problem: Problem, w0: Tensor, orders: Orders, *, lr: float | Tensor = 0.5, theta: float = 0.75, tau: float = 1e-2,
     gamma: float = 1e-2, delta: float = 0.9, line_search: str = "light", weight_decay: float | Tensor = 0.0,
-    max_extrapolations: int = 100,
+    max_extrapolations: int = 100, shrink_on_line_17: bool = True,
 ) -> list[Record]:  # fmt: skip
-    """Run CMALight."""
+    """Run CMALight; `shrink_on_line_17=False` is line 17 as the paper prints it."""
     certified = line_search == "certified"
     objective = Objective(problem, weight_decay)
     w, lr = start(w0, lr)
@@ -225,8 +225,9 @@ def cmalight(
                 gamma=gamma, delta=delta, max_extrapolations=max_extrapolations,
             )  # line 13  # fmt: skip
             decision = after_search(
-                cycle, search, f_tilde=f_tilde, f_0=f_0, tau=tau, certified=certified
-            )  # lines 14 to 17
+                cycle, search, f_tilde=f_tilde, f_0=f_0, tau=tau,
+                certified=certified, shrink_on_line_17=shrink_on_line_17,
+            )  # lines 14 to 17  # fmt: skip
             phi = min(search.f_hat / K, f_tilde / K, phi)  # line 18
             f_new, searched = (search.f_hat if search.alpha > 0 else f_zeta), search.alpha > 0
         if decision.alpha == zeta and not searched:  # line 21: so far f_tilde alone speaks for w_tilde

@@ -8,7 +8,19 @@ from torch import nn
 
 from cmalight import CMALight, Objective, Outcome
 from examples.counterexamples import noisy_least_squares, parabola_and_root
+from tests import reference
 from tests.helpers import run_epoch
+
+
+def test_line_17_as_printed_repeats_the_same_epoch_forever():
+    """f_1 = 0.1 (w−2)², f_2 = (w−2)²: both batches are least at w = 2, and a step of 1.5 overshoots on the second."""
+    curvature = torch.tensor([0.2, 2.0], dtype=torch.float64)
+    problem = reference.Problem(lambda w, i: (curvature[i] * (w - 2) ** 2).mean() / 2, 2)
+    orders = [[torch.tensor([0]), torch.tensor([1])]] * 60
+    records = reference.cmalight(problem, torch.ones(1), orders, lr=1.5, shrink_on_line_17=False)
+    assert [(r.line, r.moved) for r in records[:2]] == [(7, True), (17, False)]
+    assert records[1].w.item() == pytest.approx(3.4)
+    assert all((r.line, r.moved, r.next_lr) == (17, False, 1.5) for r in records[1:])
 
 
 def test_our_line_17_shrinks_and_converges():
