@@ -1,4 +1,4 @@
-"""The naive oracle: CMALight, CMA and IG on one flat float64 vector, straight from the listings.
+"""The naive oracle: CMALight, COFF, CMA and IG on one flat float64 vector, straight from the listings.
 
 Everything inside an epoch is in SUM units, f = sum_p (n_p/nbar) l_p = K * (mean loss per sample). What is carried from
 one epoch to the next, and what a `Record` shows, is in mean units, because K may differ between epochs.
@@ -238,6 +238,55 @@ def cmalight(
                 decision, phi = Decision(22, 0.0, True), phi_before  # line 22
         w = cycle.point(decision.alpha)  # line 20
         lr = theta * lr if decision.shrink else lr
+        if decision.alpha > 0:
+            f_current = None if f_new is None else f_new / K
+        made, counted = objective.evaluations - counted, objective.evaluations
+        records.append(record(cycle, decision, next_lr=lr, phi=phi, evaluations=made, f_current=f_current))
+    return records
+
+
+def coff(
+    problem: Problem, w0: Tensor, orders: Orders, *, lr: float | Tensor = 0.05, theta: float = 0.5, tau: float = 1e-2,
+    gamma: float = 1e-6, delta: float = 0.9, weight_decay: float | Tensor = 0.0, max_extrapolations: int = 100,
+) -> list[Record]:  # fmt: skip
+    """Run COFF_IG, whose zeta may grow."""
+    objective = Objective(problem, weight_decay)
+    w, lr = start(w0, lr)
+    f_first = f_current = phi = objective.full(w)
+    records, counted = [], 0
+    for batches in orders:
+        cycle = inner_cycle(objective, w, lr, batches)
+        K, zeta, f_tilde, f_0, norm2 = cycle.K, cycle.zeta, cycle.f_tilde, cycle.K * f_first, cycle.norm**2
+        f_after, factor, f_new = math.inf, 1.0, None
+        if cycle.diverged:
+            decision, factor = Decision(None, 0.0, True), theta
+        elif f_tilde <= min(K * phi - gamma * zeta, f_0):
+            decision = Decision(7, zeta, False)
+        elif cycle.norm <= tau * zeta:
+            decision, factor = Decision(10, zeta if f_tilde <= f_0 else 0.0, True), theta
+        else:
+            if f_current is None:
+                f_current = objective.full(w)
+            alpha, f_j, guarded = 0.0, math.inf, False
+            if f_tilde <= min(K * f_current, f_0):
+                alpha, f_j, guarded = zeta, f_tilde, True
+                for _ in range(max_extrapolations):
+                    trial = cycle.f(objective, alpha / delta)
+                    if not trial <= min(K * f_current - gamma * alpha * norm2, f_j):
+                        guarded = False
+                        break
+                    alpha, f_j = alpha / delta, trial
+                    f_new = trial
+            f_after = f_j
+            if alpha * norm2 > tau * zeta or guarded:
+                decision, factor = Decision(17, alpha, False), alpha / zeta
+            elif alpha > 0:
+                decision, factor = Decision(15, alpha, True), theta
+            else:
+                decision, factor = Decision(15, zeta if f_tilde <= f_0 else 0.0, True), theta
+        if not cycle.diverged:
+            phi = min(f_tilde / K, f_after / K, phi)
+        w, lr = cycle.point(decision.alpha), factor * lr
         if decision.alpha > 0:
             f_current = None if f_new is None else f_new / K
         made, counted = objective.evaluations - counted, objective.evaluations

@@ -1,9 +1,50 @@
-"""COFF: the constants of the public code, and learning rates that grow (tests/rules/test_coff.py has its decisions)."""
+"""COFF against its naive twin, epoch by epoch."""
 
 import pytest
 
 from cmalight.optim import COFF
-from tests.helpers import force_line_search, network, run_epoch, small_problem
+from tests import reference
+from tests.helpers import network
+from tests.optim.test_matches_reference import Twin
+
+
+@pytest.mark.parametrize("reshuffle", [False, True], ids=["fixed", "reshuffled"])
+@pytest.mark.parametrize("lr", [1e-2, 0.5, 2.0, 1e3])
+def test_coff_is_its_twin(lr, reshuffle):
+    twin = Twin(batch_size=16, reshuffle=reshuffle)
+    records = reference.coff(twin.problem(), twin.flat(), twin.orders, lr=lr, weight_decay=1e-3)
+    twin.assert_same(COFF(twin.model.parameters(), lr=lr, weight_decay=1e-3), records)
+
+
+@pytest.mark.parametrize(
+    "constants",
+    [
+        {"tau": 10.0},
+        {"gamma": 0.5},
+        {"delta": 0.5},
+        {"theta": 0.3, "tau": 1e-4},
+        {"max_extrapolations": 0},
+        {"max_extrapolations": 2, "delta": 0.7},
+    ],
+    ids=str,
+)
+def test_coff_with_other_constants_is_its_twin(constants):
+    twin = Twin(batch_size=10, reshuffle=True)
+    records = reference.coff(twin.problem(), twin.flat(), twin.orders, lr=0.3, **constants)
+    twin.assert_same(COFF(twin.model.parameters(), lr=0.3, **constants), records)
+
+
+def test_the_runs_above_grow_the_learning_rate_and_reach_every_exit():
+    seen, grew = set(), False
+    for constants in ({}, {"tau": 10.0}, {"delta": 0.5}):
+        for lr in (0.01, 0.5, 10.0):
+            for seed in (0, 1):
+                twin = Twin(batch_size=10, reshuffle=True, seed=seed)
+                records = reference.coff(twin.problem(), twin.flat(), twin.orders, lr=lr, **constants)
+                seen |= {(r.line, r.moved) for r in records}
+                grew |= any(r.next_lr > r.lr for r in records)
+    assert seen >= {(7, True), (10, True), (10, False), (15, True), (15, False), (17, True)}
+    assert grew
 
 
 def test_the_defaults_are_those_of_the_public_code():
@@ -15,10 +56,11 @@ def test_the_defaults_are_those_of_the_public_code():
 
 
 def test_groups_keep_their_ratio_where_the_learning_rate_grows():
-    model, batches, objective = small_problem()
-    groups = [{"params": model[0].parameters(), "lr": 0.1}, {"params": model[2].parameters(), "lr": 0.02}]
-    optimizer = COFF(groups, delta=0.5)
-    force_line_search(optimizer, objective)
-    report = run_epoch(optimizer, objective, model, batches)
-    assert report.next_lr == report.alpha > report.lr == 0.1
-    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([report.alpha, report.alpha / 5])
+    twin = Twin(batch_size=10, reshuffle=True)
+    lr, constants = (2.0, 0.4), {"delta": 0.5, "gamma": 0.01}
+    records = reference.coff(twin.problem(), twin.flat(), twin.orders, lr=twin.per_coordinate(lr), **constants)
+    optimizer = COFF(twin.groups(lr, 0.0), **constants)
+    twin.assert_same(optimizer, records)
+    weights, biases = (group["lr"] for group in optimizer.param_groups)
+    assert weights == pytest.approx(5 * biases)
+    assert any(r.next_lr > r.lr for r in records)

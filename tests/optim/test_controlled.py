@@ -5,6 +5,8 @@ import copy
 import itertools
 import math
 import pickle
+import sys
+import warnings
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cmalight import SOAP, CMALight, Controlled, Objective, Outcome
+from cmalight import SOAP, Auto, CMALight, Controlled, Objective, Outcome
 from cmalight.evaluation.state import ModuleState
 from cmalight.rules.watchdog import Watchdog
 
@@ -501,3 +503,136 @@ def test_prodigy_like_numbers_in_groups_are_undone():
     take_steps(optimizer, model, data(), 4)
     take_steps(optimizer, model, data(), 4, spoil={0: math.nan})
     assert optimizer.param_groups[0]["k"] == 4
+
+
+def test_the_loop_of_the_contract_runs_as_written():
+    loader, model, loss_fn, epochs = data(), network(), MSE, 12
+    optimizer = Auto(model.parameters(), Objective(model, loss_fn, loader), total_steps=epochs * len(loader))
+    before = Objective(model, loss_fn, loader)()
+    for _ in range(epochs):
+        for x, y in loader:
+            loss = loss_fn(model(x), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert Objective(model, loss_fn, loader)() < 0.5 * before
+
+
+@pytest.mark.parametrize(("factor", "shift"), [(1.0, 1.0), (8.0, 0.0), (4.0, -2.0)])
+def test_the_run_is_the_same_for_a_scaled_and_shifted_loss(factor, shift):
+    """SOAP, like Adam without eps, takes the same steps for a·f; so every decision, and the weights, must agree."""
+    ends = []
+    for a, b in ((1.0, 0.0), (factor, shift)):
+        model = network(dtype=torch.float64)
+        batches = data(dtype=torch.float64)
+
+        def loss_fn(output, target, a=a, b=b):
+            return a * MSE(output, target) + b
+
+        base = SOAP(model.parameters(), lr=0.3, eps=0.0)
+        optimizer = controlled(model, batches, base=base, loss_fn=loss_fn, total_steps=60)
+        outcomes = []
+        optimizer.on_report = lambda report, outcomes=outcomes: outcomes.append(report.outcome)
+        take_steps(optimizer, model, batches, 60, loss_fn=loss_fn)
+        ends.append((outcomes, model[0].weight.detach()))
+    assert ends[0][0] == ends[1][0]
+    torch.testing.assert_close(ends[0][1], ends[1][1], rtol=1e-6, atol=1e-8)
+
+
+def _own_calls(action):
+    counts = []
+
+    def profile(frame, event, _):
+        name = frame.f_code.co_name
+        if event == "call" and "/cmalight/" in frame.f_code.co_filename and not name.startswith("<"):
+            counts.append(name)
+
+    sys.setprofile(profile)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return counts
+
+
+def test_a_step_passes_few_functions_and_a_window_not_many():
+    model = network()
+    optimizer = controlled(model, data(), rule=Watchdog(first_window=8, last_window=8), total_steps=100)
+    take_steps(optimizer, model, data(), 9)
+    per_step = len(_own_calls(optimizer.step))
+    assert per_step <= 8
+    for _ in range(5):
+        optimizer.step()
+    calls = _own_calls(optimizer.step)  # the eighth step of the window, which is judged
+    assert optimizer.window.steps == 0
+    assert len(calls) - per_step <= 60, calls
+
+
+def test_token_lists_in_a_data_set_cost_nothing():
+    """Nothing walks through the data: they are asked for the rows of the sample only."""
+
+    class Tokens(torch.utils.data.Dataset):
+        def __init__(self):
+            self.rows = [[float(i + j) for j in range(6)] for i in range(256)]
+            self.asked = 0
+
+        def __len__(self):
+            return len(self.rows)
+
+        def __getitem__(self, number):
+            self.asked += 1
+            return torch.tensor(self.rows[number]) / 256, torch.zeros(1)
+
+    dataset = Tokens()
+    model = network()
+    loader = torch.utils.data.DataLoader(dataset, batch_size=8)
+    optimizer = Controlled(adam(model), Objective(model, MSE, loader), total_steps=128, rule=SHORT)
+    x, y = next(iter(loader))
+    dataset.asked = 0
+    for _ in range(16):
+        optimizer.zero_grad()
+        MSE(model(x), y).backward()
+        optimizer.step()
+    assert dataset.asked <= 2 * 256  # for the sample, and once for its error
+
+
+def test_two_optimizers_in_one_loop_do_not_disturb_each_other():
+    models = network(), network()
+    optimizers = [controlled(model, data(), total_steps=16) for model in models]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for step in range(16):
+            for model, optimizer in zip(models, optimizers, strict=True):
+                take_steps(optimizer, model, _from(data(), step), 1)
+    assert_same_bits(bits(models[0]), bits(models[1]))
+
+
+def test_an_engine_advances_windows_as_single_steps_do():
+    model, twin = network(), network()
+    optimizer, other = (controlled(m, data(), total_steps=24) for m in (model, twin))
+    take_steps(optimizer, model, data(), 24)
+    batches = iter([batch for _ in range(2) for batch in _all(data())])
+
+    def run(factors):
+        losses = []
+        for factor in factors:
+            x, y = next(batches)
+            other.base.zero_grad()
+            loss = MSE(twin(x), y)
+            loss.backward()
+            for group in other.base.param_groups:
+                group["lr"] *= factor
+            other.base.step()
+            for group in other.base.param_groups:
+                group["lr"] = 1e-2
+            losses.append(loss.detach().double())
+        return torch.stack(losses)
+
+    losses = torch.cat([other.advance(10, run), other.advance(14, run)])
+    assert len(losses) == 24
+    assert_same_bits(bits(model), bits(twin))
+    assert other.state_dict()["param_groups"] == optimizer.state_dict()["param_groups"]
+
+
+def _all(_):
+    return list(_batches)

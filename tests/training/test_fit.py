@@ -397,3 +397,12 @@ def test_a_model_that_several_processes_train_is_refused():
             train(nn.parallel.DistributedDataParallel(model()))
     finally:
         torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("optimizer", ["auto", "cmalight", "ig"])
+def test_no_optimizer_of_ours_ends_above_the_first_loss(optimizer):
+    network, (x, y) = model(), data()
+    first = MSE(network(x), y).item()
+    options = {"lr": 1e3} if optimizer == "cmalight" else {"lr": 0.05}
+    train(network, optimizer=optimizer, optimizer_options=options, max_epochs=8)
+    assert MSE(network(x), y).item() <= first
