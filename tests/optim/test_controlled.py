@@ -611,7 +611,8 @@ def test_an_engine_advances_windows_as_single_steps_do():
     model, twin = network(), network()
     optimizer, other = (controlled(m, data(), total_steps=24) for m in (model, twin))
     take_steps(optimizer, model, data(), 24)
-    batches = iter([batch for _ in range(2) for batch in _all(data())])
+    loader = data()
+    batches = iter([batch for _ in range(2) for batch in loader])
 
     def run(factors):
         losses = []
@@ -632,7 +633,3 @@ def test_an_engine_advances_windows_as_single_steps_do():
     assert len(losses) == 24
     assert_same_bits(bits(model), bits(twin))
     assert other.state_dict()["param_groups"] == optimizer.state_dict()["param_groups"]
-
-
-def _all(_):
-    return list(_batches)

@@ -1,12 +1,14 @@
 """Section by section what must hold on every run, on random problems (docs/understand/algorithm.md)."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cmalight import CMALight, Objective, Outcome
-from tests.helpers import MSE, run_epoch, split
+from tests.helpers import MSE, network, run_epoch, split, table
 
 
 class Run:
