@@ -1,0 +1,100 @@
+"""The page on the paper shows the numbers of the runs that are published beside it, and no others."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cmalight.bench import plan, read_spec
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def page():
+    spec = importlib.util.spec_from_file_location("paper_page", DOCS / "results" / "paper.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def runs(page):
+    return pd.read_csv(page.RUNS)
+
+
+def test_the_numbers_and_the_figure_are_those_of_the_published_runs(page, runs):
+    assert page.FIGURE.read_text() == page.figure(runs)
+    texts = [path.read_text() for path in page.PAGES]
+    assert [page.filled(text, runs) for text in texts] == texts
+    for name in page.BLOCKS:
+        assert sum(f"<!-- {name} -->" in text for text in texts) == 1
+
+
+@pytest.mark.parametrize("reading", ["printed", "public"])
+def test_the_published_runs_are_those_of_the_study(runs, reading):
+    """Keys name the code that ran, so they are not compared."""
+    planned = plan(read_spec(DOCS / "studies" / f"paper-{reading}.toml"))
+    wanted = {(run.dataset, run.network.removeprefix("paper:"), run.solver, run.seed) for run in planned}
+    own = runs[runs["reading"] == reading]
+    assert set(own[["dataset", "network", "solver", "seed"]].itertuples(index=False, name=None)) == wanted
+    assert len(own) == len(wanted)
+
+
+def test_what_is_published_is_small(page):
+    assert page.RUNS.stat().st_size < 500_000
+
+
+def made_up(losses):
+    """Runs of one reading: by network, the share of the variance that CMALight and its five rivals end at."""
+    solvers = ("cmalight", "cma", "ig", "adam", "adagrad", "adadelta")
+    rows = [
+        {
+            "reading": "public",
+            "dataset": "blogfeedback",
+            "network": network,
+            "solver": solver,
+            "seed": seed,
+            "epochs": 10,
+            "evaluations": 1 if solver == "cmalight" else 10,
+            "accepted": 0.85 if solver == "cmalight" else 0.9,
+            "above": 0.75,
+            "loss": loss,
+            "variance": 1.0,
+            "work_0.1": 5.0 if solver == "cmalight" else np.inf,
+        }
+        for network, of_network in losses.items()
+        for solver, loss in zip(solvers, of_network, strict=True)
+        for seed in (1, 10)
+    ]
+    return pd.DataFrame(rows)
+
+
+LEFT, HALF, STAYED = (0.1,) * 6, (0.1, 0.1, 0.1, 1.0, 1.0, 1.0), (0.1, 0.1, 1.0, 1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("losses", "verdict"),
+    [
+        ({"1x50": LEFT, "3x20": LEFT, "5x50": STAYED}, "yes"),
+        ({"1x50": LEFT, "3x20": HALF}, "yes"),
+        ({"1x50": LEFT, "3x20": STAYED, "5x50": STAYED}, "not decided"),
+        ({"1x50": STAYED}, "not decided"),
+    ],
+)
+def test_nothing_is_decided_where_most_runs_stay_at_the_constant(page, losses, verdict):
+    column = page.Column(made_up(losses), "public", "cmalight")
+    for row in page.ROWS:
+        if "high precision" not in row:
+            assert page.cell(column, row).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"), [(0.1, 0.4, "yes"), (0.1, 0.6, "open"), (0.6, 0.9, "no"), (0.4, 0.5, "yes")]
+)
+def test_an_interval_inside_the_claim_is_a_yes_and_one_outside_a_no(page, low, high, verdict):
+    assert page.Cell(0.5, low, high, 3, 4, (0.0, 0.5)).verdict == verdict
+    assert page.Cell(0.5, low, high, 2, 4, (0.0, 0.5)).verdict == verdict
+    assert page.Cell(0.5, low, high, 1, 4, (0.0, 0.5)).verdict == "not decided"
