@@ -123,7 +123,7 @@ def test_the_page_on_the_watchdog_names_its_constants():
 
 
 def test_every_outcome_is_explained():
-    page = (DOCS / "guides" / "report.md").read_text()
+    page = (DOCS / "reference" / "outcomes.md").read_text()
     described = set(re.findall(r"`(\w+?)(?:_\.\.\.)?`", page))
     named = {outcome.name.lower() for outcome in cmalight.Outcome}
     assert not [name for name in named if name not in described and name.split("_")[0] not in described]
@@ -167,9 +167,12 @@ def test_the_page_on_loops_runs(capsys):
     names = problem()
     for block in python_blocks("docs/guides/loop.md"):
         exec(block, names)
-    printed = capsys.readouterr().out
-    assert "window of 1 steps kept" in printed
-    assert "(line " in printed
+    assert "window of 1 steps kept" in capsys.readouterr().out
+
+
+def test_the_page_on_the_papers_methods_runs(capsys):
+    exec(python_blocks("docs/guides/epochs.md")[0], problem())
+    assert "(line " in capsys.readouterr().out
 
 
 def test_the_five_minutes_run_and_resume(tmp_path, monkeypatch, capsys):
