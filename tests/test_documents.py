@@ -46,7 +46,9 @@ def test_the_readme_fits_a_few_screens():
 
 
 def test_the_site_is_short():
-    words = {page: len(page.read_text().split()) for page in DOCS.rglob("*.md") if "tutorials" not in page.parts}
+    """The bars of tables, and other signs that stand alone, are no words."""
+    pages = [page for page in DOCS.rglob("*.md") if "tutorials" not in page.parts]
+    words = {page: len(re.findall(r"\S*\w\S*", page.read_text())) for page in pages}
     assert sum(words.values()) <= 20_000, sorted(words.items(), key=lambda item: -item[1])[:5]
 
 
