@@ -59,10 +59,18 @@ bench: $(VENV)/ready
 clean:
 	rm -rf $(VENV) .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache dist site
 
-# hatchling is installed first, because the package is built without isolation: with it, pip would fetch an unpinned one.
-$(VENV)/ready: pyproject.toml constraints.txt
+# pip fetches the pinned versions, torch in the build that this machine's index or PIP_FIND_LINKS has. Then it installs
+# from these files alone, and refuses one whose hash is not listed. The last install fails where a pin is missing.
+PIP := $(BIN)/python -m pip --quiet
+WHEELS := $(VENV)/wheels
+$(VENV)/ready: pyproject.toml constraints.txt constraints-cuda.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed for the pinned tools" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt hatchling editables
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".[dev]"
+	rm -rf $(WHEELS) && mkdir $(WHEELS)
+	sed -n 's/ *\\$$//; /==/p' constraints.txt > $(WHEELS)/pins.txt
+	$(PIP) download --only-binary :all: --no-deps --dest $(WHEELS) --requirement $(WHEELS)/pins.txt
+	$(PIP) install --no-index --find-links $(WHEELS) --no-deps --require-hashes --requirement constraints.txt
+	ls $(WHEELS)/torch-*+cpu-*.whl >$(WHEELS)/cpu.txt 2>&1 || $(PIP) install --no-deps --require-hashes --requirement constraints-cuda.txt
+	$(PIP) install --no-index --no-build-isolation --editable ".[dev]"
+	rm -rf $(WHEELS)
 	touch $@

@@ -1,5 +1,6 @@
 """The site: `make docs` builds it, `make docs-serve` shows it. What it loads comes with it."""
 
+import inspect
 import os
 import re
 from pathlib import Path
@@ -190,6 +191,15 @@ def setup(app):
         domain = env.domains.python_domain
         return domain.resolve_xref(env, node["refdoc"], app.builder, "class", name, node, content)
 
+    def show_arguments(*details):
+        """Of an optimizer that defines `__new__`, Sphinx would show its arguments, which say nothing."""
+        kind, _, thing = details[1:4]
+        if kind != "class" or not issubclass(thing, torch.optim.Optimizer):
+            return None
+        _, *arguments = inspect.signature(thing.__init__).parameters.values()
+        bare = [one.replace(annotation=one.empty) for one in arguments]
+        return str(inspect.Signature(bare)), None
+
     def link_pages(*details):
         lines = details[-1]
         lines[:] = [re.sub(r"docs/([\w/-]+)\.md", r":doc:`/\1`", line) for line in lines]
@@ -206,3 +216,4 @@ def setup(app):
     app.connect("doctree-read", set_indices)
     app.connect("missing-reference", resolve)
     app.connect("autodoc-process-docstring", link_pages)
+    app.connect("autodoc-process-signature", show_arguments)

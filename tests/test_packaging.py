@@ -1,5 +1,8 @@
 """What is built, what is in it, and that it works where nothing but torch is installed."""
 
+import functools
+import hashlib
+import http.server
 import importlib.metadata
 import importlib.util
 import os
@@ -7,6 +10,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import threading
 import tomllib
 import venv
 import zipfile
@@ -15,6 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import cmalight
 
@@ -28,6 +33,13 @@ def call(*command, check=True, **options):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, **options)
     assert done.returncode == 0 or not check, done.stderr
     return done
+
+
+def load_tool(name):
+    spec = importlib.util.spec_from_file_location(f"tool_{name}", ROOT / "tools" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +85,13 @@ def link(name, site):
         (site / top).symlink_to(Path(distribution.locate_file(top)).resolve())
 
 
+def pins(text):
+    """By name: the pinned requirement, and the hashes of its files."""
+    entries = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).replace(" \\\n", "").splitlines()
+    parts = ((Requirement(line.partition(" --hash=")[0]), re.findall(r"--hash=sha256:(\S+)", line)) for line in entries)
+    return {canonicalize_name(pin.name): (pin, hashes) for pin, hashes in parts}
+
+
 @pytest.mark.slow
 def test_the_wheel_has_the_package_and_its_extras(built):
     with zipfile.ZipFile(built[1]) as wheel:
@@ -95,12 +114,50 @@ def test_the_wheel_has_the_package_and_its_extras(built):
 def test_what_is_tested_is_the_oldest_python_and_torch_that_are_claimed():
     """The pinned environment, and the workflow's Python, are the oldest of what pyproject.toml allows."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    pins = (Requirement(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
-    (tested,) = (pin for pin in pins if pin.name == "torch")
+    tested = pins((ROOT / "constraints.txt").read_text())["torch"][0]
     assert str(tested.specifier).removeprefix("==").startswith(project["dependencies"][0].removeprefix("torch>="))
     workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
     (python,) = [step["with"] for step in workflow["jobs"]["test"]["steps"] if "setup-python" in step.get("uses", "")]
     assert python["python-version"] == project["requires-python"].removeprefix(">=")
+
+
+@pytest.mark.parametrize("name", ["constraints.txt", "constraints-cuda.txt"])
+def test_every_pin_has_the_hashes_of_its_files(name):
+    for pin, hashes in pins((ROOT / name).read_text()).values():
+        assert re.fullmatch(r"==[^,*]+", str(pin.specifier)), pin
+        assert hashes, pin
+        assert all(re.fullmatch("[0-9a-f]{64}", value) for value in hashes), pin
+
+
+def test_every_requirement_is_pinned_at_a_version_it_allows():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pinned = pins((ROOT / "constraints.txt").read_text())
+    lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
+    for requirement in map(Requirement, lines):
+        if requirement.name != "cmalight":
+            pin = pinned[canonicalize_name(requirement.name)][0]
+            assert requirement.specifier.contains(str(pin.specifier).removeprefix("==")), requirement
+
+
+def test_the_hashes_of_a_pin_are_those_of_all_its_files(tmp_path):
+    """In an index as pip reads it: two files of the version, one of another version, one of another package."""
+    (tmp_path / "some-package").mkdir()
+    links = {"some_package-1.0.tar.gz": "a", "some_package-1.0-py3-none-any.whl": "b", "some_package-1.1.tar.gz": "c"}
+    page = "".join(f'<a href="../../files/{name}#sha256={value * 64}">{name}</a>' for name, value in links.items())
+    (tmp_path / "some-package" / "index.html").write_text(page)
+    own = tmp_path / "some_package-1.0+cpu-py3-none-any.whl"
+    own.write_bytes(b"built here")
+    other = tmp_path / "other-1.0-py3-none-any.whl"
+    other.write_bytes(b"not asked for")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        index = f"http://127.0.0.1:{server.server_port}"
+        before = "# A comment.\nSome.Package==1.0 \\\n    --hash=sha256:old\n"
+        text = load_tool("hashes").with_hashes(before, index, [own, other])
+        server.shutdown()
+    assert text.startswith("# A comment.\nSome.Package==1.0 \\\n    --hash=sha256:")
+    assert pins(text)["some-package"][1] == sorted(["a" * 64, "b" * 64, hashlib.sha256(b"built here").hexdigest()])
 
 
 @pytest.mark.slow
@@ -109,7 +166,14 @@ def test_the_sdist_has_what_the_two_commands_and_the_readme_need(built):
         names = {name.partition("/")[2] for name in sdist.getnames()}
     linked = re.findall(r"\]\((?!https?:)([^)#\s]+)", (ROOT / "README.md").read_text())
     assert {link for link in linked if not link.endswith("/")} <= names
-    assert {"Makefile", "constraints.txt", "pyproject.toml", "tests/conftest.py", "examples/raw_loop.py"} <= names
+    assert {
+        "Makefile",
+        "constraints.txt",
+        "constraints-cuda.txt",
+        "pyproject.toml",
+        "tests/conftest.py",
+        "examples/raw_loop.py",
+    } <= names
 
 
 LOOP = """
@@ -161,9 +225,7 @@ def test_the_command_without_its_extra(empty_environment):
 @pytest.mark.parametrize("repository", ["", "owner/name"])
 def test_no_link_of_the_published_page_leads_to_a_file_that_is_not_there(repository):
     pytest.importorskip("hatchling")
-    spec = importlib.util.spec_from_file_location("published_metadata", ROOT / "tools" / "metadata.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_tool("metadata")
     page = module.readable_anywhere((ROOT / "README.md").read_text(), repository, "1.2.3")
     targets = re.findall(r"\]\(([^)\s]+)\)", page)
     assert targets

@@ -90,4 +90,4 @@ axes[0].set_ylabel("loss of the sample where a window ended")
 plt.show()
 
 # %%
-# Every outcome and what to do about it: :doc:`/guides/report`.
+# Every outcome and what to do about it: :doc:`/reference/outcomes`.

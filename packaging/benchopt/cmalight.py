@@ -18,14 +18,14 @@ class Solver(BaseSolver):
     parameters: ClassVar[dict[str, Any]] = {"lr": [1e-2], "batch_size": [128], "weight_decay": [0.0]}
 
     def set_objective(self, model, dataset, loss=None):
-        """Take the problem; weights are reset by the objective before each repetition."""
+        """Take the problem. The objective makes a new model before each repetition."""
         self.model, self.dataset = model, dataset
         self.loss = torch.nn.CrossEntropyLoss() if loss is None else loss
 
     def run(self, callback):
         """Train one epoch after the other, as long as the callback says so.
 
-        The number of epochs is not known beforehand, so there is no decay of the learning rate.
+        Benchopt decides when to stop, so the number of steps is not known and the learning rate does not decay.
         """
         loader = DataLoader(self.dataset, batch_size=self.batch_size, shuffle=True)
         objective = Objective(self.model, self.loss, loader)
@@ -39,5 +39,5 @@ class Solver(BaseSolver):
             optimizer.judge()
 
     def get_result(self):
-        """What the objective evaluates."""
+        """Return what the objective evaluates."""
         return {"model": self.model}

@@ -173,7 +173,7 @@ def test_profiles_equal_a_count(rows, place):
         ([[1, 2], [3, 1]], "work", "a and b were cheapest by work on 1 of 2 problems each."),
         ([[INF, 2]], "evaluations", "b was cheapest by evaluations on 1 of 1 problem."),
         ([[INF, INF], [INF, INF]], "epochs", "No solver reached the target on any of 2 problems."),
-        ([], "seconds", "There is no problem yet that every solver has a result of."),
+        ([], "seconds", "No problem has a result of every solver yet."),
     ],
 )
 def test_the_sentence(rows, measure, sentence):

@@ -45,11 +45,6 @@ def test_the_examples_of_the_guide_are_valid(tmp_path):
     assert bench.run(study, tmp_path / "results", in_process=True).statuses == {"done": 10}
 
 
-def test_the_example_of_the_reference_is_the_preset(tmp_path):
-    (tmp_path / "quick.toml").write_text(blocks(SPEC, "toml")[0])
-    assert bench.plan(bench.read_spec(tmp_path / "quick.toml")) == bench.plan(bench.read_spec("quick"))
-
-
 def test_the_example_of_the_results_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     bench.run(spec(), "results", in_process=True)

@@ -51,9 +51,9 @@ def test_the_report_is_a_page_and_its_tables(tmp_path, spec):
     assert (len(runs), len(epochs)) == (4, 16)
 
 
-def test_the_example_of_the_guide_runs(tmp_path, spec, monkeypatch, capsys):
-    guide = Path(__file__).parents[2] / "docs" / "guides" / "report.md"
-    (example,) = re.findall(r"```python\n(.*?)```", guide.read_text("utf-8"), re.DOTALL)
+def test_the_example_of_the_page_on_costs_runs(tmp_path, spec, monkeypatch, capsys):
+    page = Path(__file__).parents[2] / "docs" / "reference" / "costs.md"
+    (example,) = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     fill(tmp_path / "results", spec)
     monkeypatch.chdir(tmp_path)
     exec(example, {})

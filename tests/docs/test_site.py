@@ -17,6 +17,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 
 ROOT = Path(__file__).parents[2]
 RECIPE = re.search(r"-m (sphinx .*) docs site$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
+CUT_TABLES = "[...document.querySelectorAll('.bd-article table')].some((e) => e.scrollWidth > e.clientWidth + 1)"
 TUTORIALS = sorted((ROOT / "examples" / "tutorials").glob("*.py"))
 pytestmark = pytest.mark.slow
 
@@ -102,6 +103,12 @@ def test_the_page_on_installing_says_where_to_clone_from(site):
     assert 'href="https://github.com/owner/name"' in (site / "index.html").read_text()
 
 
+def test_optimizers_are_shown_with_their_arguments(site):
+    page = re.sub(r"<[^>]*>", "", (site / "reference" / "api" / "optimizers.html").read_text())
+    assert "cmalight.Auto(params, objective, *, total_steps=None" in page
+    assert "cmalight.Controlled(base, objective, *, total_steps=None" in page
+
+
 def test_every_verb_and_option_of_the_command_is_in_the_reference(site):
     page = re.sub(r"<[^>]*>", "", (site / "reference" / "command.html").read_text())
     headings = re.findall(r"<h\d>(.*?)<", (site / "reference" / "command.html").read_text())
@@ -157,9 +164,18 @@ def test_no_page_scrolls_sideways_on_a_telephone_asks_for_another_host_or_has_a_
     window.on("request", lambda asked: asked.url.startswith(("file:", "data:")) or complaints.append(asked.url))
     for page in pages(site):
         window.goto(page.as_uri())
-        if window.evaluate("document.documentElement.scrollWidth") > 400:
+        if window.evaluate("document.documentElement.scrollWidth") > 400 or window.evaluate(CUT_TABLES):
             complaints.append(f"{page.relative_to(site)} is too wide")
     assert complaints == []
+
+
+def test_tables_of_figures_fit_a_wide_screen(site, window):
+    window.set_viewport_size({"width": 1440, "height": 900})
+    figures = [page for page in pages(site) if 'class="text-right"' in page.read_text()]
+    assert figures
+    for page in figures:
+        window.goto(page.as_uri())
+        assert not window.evaluate(CUT_TABLES), page.name
 
 
 def test_a_dark_page_is_printed_light_and_the_cells_of_a_table_name_their_column(site, window):

@@ -1,5 +1,8 @@
 """The estimators among scikit-learn's own: its checks, pipelines, searches, copies."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import sklearn.datasets
@@ -198,3 +201,9 @@ def test_a_failed_fit_leaves_an_estimator_that_is_not_fitted():
         model.fit(x, y)
     with pytest.raises(NotFittedError):
         model.predict(x)
+
+
+def test_the_example_of_the_guide_runs(capsys):
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "estimators.md").read_text()
+    exec(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1], {})
+    assert float(capsys.readouterr().out) > 0.95

@@ -19,13 +19,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "guides" / "distributed.md"
 
 
 def _page(_):
-    """DDP's block, FSDP2's and that on mixed precision."""
+    """DDP's block and FSDP2's."""
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     blocks[0] = blocks[0].removeprefix('dist.init_process_group("gloo")\n')  # done already
     loop = "for _ in range(epochs):\n    for x, y in loader:\n        loss_fn(model(x), y).backward()\n"
     loop += "        optimizer.step()\n        optimizer.zero_grad()\n"
     final = []
-    for code in (blocks[0] + loop, blocks[1] + loop, blocks[2]):
+    for code in (blocks[0] + loop, blocks[1] + loop):
         torch.manual_seed(0)
         dataset = TensorDataset(*(part.float() for part in table(400)))
         sampler = DistributedSampler(dataset)

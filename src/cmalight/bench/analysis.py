@@ -1,4 +1,4 @@
-"""What results say: costs, profiles, their areas, medians, the sentence on top of a report.
+"""Analysis of results: costs, profiles, their areas, medians, the sentence at the top of a report.
 
 Plain functions on pandas frames. A run that failed costs infinity, everywhere: it is never skipped in a median, and its
 losses set no target for the others.
@@ -48,13 +48,13 @@ def solution_costs(
 
     Args:
         results: What `cmalight.bench.load` gives.
-        tau: Precision, from 0 to 1: how much of the way from the start to the lowest loss may be left.
+        tau: Precision, from 0 to 1: the share of the decrease from the first to the lowest loss that may be missing.
         measure: The unit of the cost. "evaluations" counts the passes over the data that the solver's own evaluations
-            took, looks at a sample included; "work" adds a third of them to the passes of the training itself.
+            took, including those of a sample; "work" adds a third of them to the passes of the training itself.
         loss: Which loss has to reach the target.
         solvers: The solvers to compare; the others are treated as if they had never run. All by default.
         per: "problem": one row per problem, the median over its seeds. "seed": one row per problem and seed.
-        complete: Leave out seeds that one of the solvers has no result of. Otherwise their costs are NaN.
+        complete: Leave out seeds for which a solver has no result. Otherwise their costs are NaN.
 
     Returns:
         One column per solver; inf where the target was not reached or the run failed.
@@ -193,7 +193,7 @@ def summary(costs: pandas.DataFrame, *, measure: Measure = "seconds") -> str:
         The sentence. On a tie it names every solver that is ahead. Costs of single seeds are counted as starts.
     """
     if not len(costs):
-        return "There is no problem yet that every solver has a result of."
+        return "No problem has a result of every solver yet."
     total = f"{len(costs)} {'start' if costs.index.nlevels > 1 else 'problem'}{'s' * (len(costs) > 1)}"
     wins = (ratios(costs) == 1).sum()
     most = int(wins.max())
@@ -214,8 +214,8 @@ def results_table(results: Results) -> pandas.DataFrame:
     """One row per problem and solver: how the runs ended, and medians over the seeds.
 
     A failed run counts as an infinite loss and an accuracy of minus infinity; NaN where no run of the problem has the
-    figure. `evaluations` (in passes over the data, looks at a sample included) and `accepted` describe what was done
-    and are medians over the runs that report them. `seconds_to_TAU` is the cost to that precision, and `reached_TAU`
+    figure. `evaluations` (in passes over the data, including those of a sample) and `accepted` are medians over the
+    runs that report them. `seconds_to_TAU` is the cost to that precision, and `reached_TAU`
     the number of runs that reached it.
 
     Args:

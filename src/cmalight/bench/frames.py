@@ -39,7 +39,7 @@ class Results:
     epochs: pandas.DataFrame
 
     def current(self) -> Results:
-        """The runs of the spec as it is now with the code as it is now.
+        """The runs of the current spec with the current code.
 
         Returns:
             A part of the results.
@@ -47,7 +47,7 @@ class Results:
         return self._where("current")
 
     def recorded(self) -> Results:
-        """The runs that the folder was last asked for, of whatever code they are.
+        """The runs of the last `bench run` in the folder, whatever code trained them.
 
         Returns:
             A part of the results.

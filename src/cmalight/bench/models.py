@@ -46,7 +46,7 @@ class Conditions(Frozen):
         threads: Threads of torch in each run.
         split_seed: Random seed for the split into training and validation part.
         test_share: Share of the samples in the validation part.
-        wall_limit: Kill a run after so many seconds. Default: 60 s plus ten times `seconds`; a day without `seconds`.
+        wall_limit: Kill a run after this many seconds. Default: 60 s plus ten times `seconds`; a day without `seconds`.
     """
 
     seconds: PositiveFloat | None = None
@@ -123,7 +123,7 @@ class Points(Frozen):
 
     `work` counts everything that a solver computes, in passes over the training data: the samples used for gradients
     divided by N, plus one third of the rows that its control evaluated divided by N. A forward pass costs about a third
-    of a training pass (forward and backward), and looks at a part of the data count with the rows they look at.
+    of a training pass (forward and backward); an evaluation of a part of the data counts with its rows.
     An epoch that the time limit cut off counts as a whole one. Measuring for the results counts nowhere.
     """
 

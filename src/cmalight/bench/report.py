@@ -56,8 +56,8 @@ def write_report(
 ) -> Path:
     """Write the report of a results folder: `index.html`, and `tables/` as CSV.
 
-    The report shows the runs of the spec as it is now, trained by the code as it is now. One line on the page says how
-    many other results the folder has.
+    The report shows the runs of the current spec, trained by the current code. One line on the page says how many other
+    results the folder has.
 
     Args:
         directory: The results folder, or an archive of one.

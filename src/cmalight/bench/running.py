@@ -1,4 +1,4 @@
-"""The driver: runs what a folder has no result of, and writes each result as it comes."""
+"""The driver: runs the missing runs of a spec, and writes each result as it arrives."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PATIENCE = 0.05  # seconds between two looks at processes that were killed
 
 @dataclass(frozen=True)
 class Summary:
-    """What a folder has of a spec after a call.
+    """The results of a spec in a folder after a call.
 
     Attributes:
         total: Runs that were asked for.
@@ -57,25 +57,25 @@ def run(
     retry_failed: bool = False,
     progress: bool = False,
 ) -> Summary:
-    """Run what a folder has no result of yet; an interrupted call is continued by the same call.
+    """Run all runs of a spec that have no result in the folder yet; the same call resumes an interrupted one.
 
     Args:
         spec: What to compare, as `read_spec` takes it: the name of a preset, a TOML file, or what it holds.
         out: Results folder.
         executor: "local", "dask://HOST:PORT", or any `concurrent.futures.Executor`.
         workers: Runs at once on this machine; one at a time gives seconds that compare.
-        in_process: Train in this process, one run after the other, where a debugger can follow.
+        in_process: Train in this process, one run after the other, so that a debugger works.
         shard: "3/40" for the third of forty parts; the parts go into folders of their own, to be merged.
         retry_failed: Repeat runs that failed, crashed or timed out.
         progress: Show progress on stdout.
 
     Returns:
-        What the folder has then.
+        A summary of the folder.
 
     Raises:
         ValueError: If the spec or an argument cannot be used.
         FolderInUseError: If another driver works on the folder.
-        KeyboardInterrupt: After Ctrl-C; what is finished is kept.
+        KeyboardInterrupt: After Ctrl-C; finished results are kept.
     """
     if isinstance(executor, str) and executor != "local" and not executor.startswith(_DASK):
         raise ValueError(f"Unknown executor {executor!r}; expected local or dask://HOST:PORT")

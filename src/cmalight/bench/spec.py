@@ -94,7 +94,7 @@ class Spec(Conditions):
 
 
 def plan(spec: Spec) -> list[Run]:
-    """The runs of a spec with the code as it is now, problem by problem, seed by seed, solver by solver.
+    """The runs of a spec with the current code, problem by problem, seed by seed, solver by solver.
 
     Args:
         spec: What to compare.

@@ -42,7 +42,7 @@ class Planned(Frozen):
 
 
 def status(folder: str | Path) -> dict[str, int]:
-    """How far a results folder is.
+    """The progress of a results folder.
 
     Args:
         folder: That `bench run` wrote, or is writing.
@@ -59,7 +59,7 @@ def status(folder: str | Path) -> dict[str, int]:
 
 
 def merge(folders: Sequence[str | Path], out: str | Path) -> int:
-    """Join results folders; of two results of one run a finished one is kept, else the first.
+    """Merge results folders; of two results of one run it keeps a finished one, otherwise the first.
 
     Args:
         folders: Results folders or archives.

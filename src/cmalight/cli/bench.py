@@ -28,7 +28,7 @@ def bench() -> None:
 @click.option("--executor", default="local", show_default=True, metavar="local|dask://HOST:PORT")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Runs at once on this machine.")
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Replace a key of the spec, e.g. seeds=2.")
-@click.option("--shard", metavar="I/N", help="Run only the I-th of N parts, for clusters; `merge` joins them.")
+@click.option("--shard", metavar="I/N", help="Run only the I-th of N parts, for clusters; then `merge` them.")
 @click.option("--retry-failed", is_flag=True, help="Repeat runs that failed, crashed or timed out.")
 @click.option("--in-process", is_flag=True, help="Train in this process, for a debugger.")
 @click.option("--dry-run", is_flag=True, help="List the runs and run nothing.")
@@ -48,9 +48,9 @@ def run(
     dry_run: bool,
     quiet: bool,
 ) -> None:
-    """Run what DIR has no result of yet.
+    """Run all runs that have no result in DIR yet.
 
-    Ctrl-C keeps what is finished, and the same command goes on. The exit code is 1 if runs failed.
+    Ctrl-C keeps finished results, and the same command resumes. The exit code is 1 if runs failed.
     """
     from cmalight import bench as library
 
@@ -91,7 +91,7 @@ def status(folder: Path) -> None:
 @click.option("--spec", metavar="PRESET|SPEC.toml", help="Show the runs of this spec [those that DIR was made from].")
 @click.option("--recorded", is_flag=True, help="Show the runs as recorded, although the code has changed since.")
 def report(folder: Path, out: Path | None, spec: str | None, recorded: bool) -> None:
-    """Write a page with curves, profiles and tables of the runs of the spec as it is now."""
+    """Write a page with curves, profiles and tables of the runs of the current spec."""
     from cmalight import bench as library
 
     show_messages(quiet=False)
@@ -105,7 +105,7 @@ def report(folder: Path, out: Path | None, spec: str | None, recorded: bool) -> 
 )
 @click.option("--out", type=A_PATH, metavar="DIR", required=True, help="A folder, or NAME.tar.xz for an archive.")
 def merge(folders: tuple[Path, ...], out: Path) -> None:
-    """Join results folders into one."""
+    """Merge results folders into one."""
     from cmalight import bench as library
 
     show_messages(quiet=False)

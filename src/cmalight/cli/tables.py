@@ -13,7 +13,7 @@ from cmalight.cli.errors import A_PATH, INTERRUPTED, show_messages
 @click.command()
 @click.argument("source", metavar="FILE|DATASET", help="A csv, parquet or xlsx file, or the name of a data set.")
 @click.option("--target", metavar="COLUMN", help="Column to predict; needed for files.")
-@click.option("--task", type=click.Choice(["regression", "classification"]), help="[found out from the target]")
+@click.option("--task", type=click.Choice(["regression", "classification"]), help="[decided by the target]")
 @click.option("--categorical", multiple=True, metavar="COLUMN", help="Categories although they look like numbers.")
 @click.option("--drop", multiple=True, metavar="COLUMN", help="Column to leave out.")
 @click.option("--class-weight", type=click.Choice(["balanced"]), help="Give all classes the same weight.")
@@ -30,7 +30,7 @@ def train(
 ) -> None:
     """Train a network on a FILE (csv, parquet, xlsx) or on a DATASET of `cmalight datasets list`.
 
-    A quarter of the rows is not trained on: the network, a linear model and a guess are scored on these rows.
+    A quarter of the rows is kept for testing: the network, a linear model and a guess are scored on these rows.
     """
     show_messages(quiet=quiet)
     from cmalight.integrations.tables import train_table
@@ -45,7 +45,7 @@ def train(
 
 
 @click.command()
-@click.argument("model", type=A_PATH, metavar="MODEL", help="What `cmalight train --save` wrote.")
+@click.argument("model", type=A_PATH, metavar="MODEL", help="A model that `cmalight train --save` wrote.")
 @click.argument("file", type=A_PATH, metavar="FILE", help="The rows: csv, parquet or xlsx.")
 @click.option("--keep", multiple=True, metavar="COLUMN", help="Write this column of FILE beside the predictions.")
 @click.option("--probabilities", is_flag=True, help="Write the probability of each class.")
@@ -53,7 +53,7 @@ def train(
 def predict(model: Path, file: Path, keep: tuple[str, ...], probabilities: bool, out: Path | None) -> None:
     """Predict each row of FILE with MODEL, which `cmalight train --save` wrote.
 
-    Columns are found by name, and read as the types that they had at training. The target is not needed.
+    Columns are found by name and get the types that they had at training. The target is not needed.
     """
     show_messages(quiet=False)
     from cmalight.integrations.tables import predict_table
@@ -66,12 +66,12 @@ def predict(model: Path, file: Path, keep: tuple[str, ...], probabilities: bool,
 
 
 @click.command()
-@click.argument("model", type=A_PATH, metavar="MODEL", help="What `cmalight train --save` wrote.")
+@click.argument("model", type=A_PATH, metavar="MODEL", help="A model that `cmalight train --save` wrote.")
 @click.argument("file", type=A_PATH, metavar="FILE", help="Rows with the target: csv, parquet or xlsx.")
 def evaluate(model: Path, file: Path) -> None:
     """Score MODEL, which `cmalight train --save` wrote, on the rows of FILE.
 
-    The linear model and the guess beside it were fitted on the training rows, too.
+    A linear model and a guess, fitted on the same training rows, are scored beside it.
     """
     show_messages(quiet=False)
     from cmalight.integrations.tables import evaluate_table

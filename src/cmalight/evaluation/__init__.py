@@ -1,1 +1,1 @@
-"""The loss at the current weights, evaluated without a trace, and the state of a run, to be saved and put back."""
+"""The loss at the current weights, evaluated without a trace; the state of a run, saved and restored."""

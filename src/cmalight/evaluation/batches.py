@@ -17,7 +17,7 @@ _BLOCK = 1 << 17
 
 
 class TensorBatches:
-    """Iterating it gives the batches of one epoch, and the next iteration those of the next.
+    """Batches of tensors in memory. Each iteration gives the batches of one epoch.
 
     Args:
         *tensors: of equal length, usually inputs and targets; batches are copies of their rows.

@@ -37,7 +37,7 @@ _NOWHERE = torch.empty(0)  # stands for the parameters of a model that has none
 
 
 class Objective:
-    """Calling it gives the mean loss per sample at the current weights.
+    """The loss that is watched: calling it gives the mean loss per sample at the current weights.
 
     An evaluation leaves no trace: buffers of model and loss, gradients, train/eval modes and the global random state
     are as before, and no layer can write into the data.
@@ -50,12 +50,12 @@ class Objective:
             tensors. Batches are moved to the model's device.
         forward: For other batches, `forward(model, batch)` gives the mean loss and the number of samples behind it.
         mode: "train", or "eval" to evaluate with dropout off and BatchNorm's running statistics.
-        eval_batch_size: Evaluate batches of this size instead of the loader's, where the data are tensors. It changes
-            the value where a layer looks across the batch, as BatchNorm does.
+        eval_batch_size: Evaluate batches of this size instead of the loader's, if the data are tensors. It changes
+            the value if a layer works across the batch, as BatchNorm does.
         sample_rows: The numbers of the rows that `sample()` uses; by default some are drawn at random.
-        process_group: The ranks that share the evaluation: a group, False for nobody, or None for those that the
-            model or torch.distributed name. Each rank evaluates the part that its loader gives; of data behind a
-            DistributedSampler every row counts once.
+        process_group: The ranks that share the evaluation: a group, False for this rank alone, or None for the group
+            of the model, or else all ranks. Each rank evaluates the data of its loader; with a DistributedSampler
+            every row counts once.
 
     Attributes:
         evaluations: Full evaluations so far.
@@ -63,7 +63,7 @@ class Objective:
         samples: The sum of the counts of the last full evaluation.
         rows: The rows of the last full evaluation on this rank.
         modules: The model and, where it is a module, the loss.
-        before_batch: Called before each batch of a full evaluation; it may raise, to break it off.
+        before_batch: Called before each batch of a full evaluation; it may raise to stop the evaluation.
 
     Raises:
         ValueError: If an argument cannot be used, such as an iterator, which ends after one pass.

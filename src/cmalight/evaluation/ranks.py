@@ -1,7 +1,7 @@
 """The processes that train one model together, and the shards of parameters that each of them holds.
 
 Everything here does nothing in a single process, so callers need no special case.
-torch.distributed.tensor takes a while to import, so it is looked at only where somebody else has imported it.
+torch.distributed.tensor is slow to import, so it is used only if another module has imported it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Other libraries: each module imports its library, and nothing imports the module before it is asked for."""
+"""Other libraries: each module imports its library, and is itself imported only when it is used."""

@@ -48,7 +48,7 @@ class Scores:
     Attributes:
         table: One row per model, one column per metric of scikit-learn.
         verdict: One sentence that compares the models by one proper score: squared error, or log loss for classes.
-        beats_guess: The network's score is better than that of the guess by more than chance (two standard errors).
+        beats_guess: Whether the network's score is better than the guess's by more than two standard errors.
     """
 
     table: pd.DataFrame
@@ -167,12 +167,12 @@ def load_model(path: str | os.PathLike[str]) -> TableModel:
 
 @dataclass(frozen=True)
 class TrainedTable:
-    """What `train_table` gives.
+    """The result of `train_table`.
 
     Attributes:
         model: The trained model.
         scores: Scores on the test rows.
-        interrupted: Ctrl-C ended the training early; the finished epochs count.
+        interrupted: Whether Ctrl-C ended the training early; the finished epochs are kept.
     """
 
     model: TableModel
@@ -198,7 +198,7 @@ def train_table(
     Args:
         source: A csv, parquet or xlsx file, a frame, or the name of a data set.
         target: Column to predict; not for data sets.
-        task: "regression" or "classification"; found out from the target by default.
+        task: "regression" or "classification"; by default the target decides.
         categorical: Columns that are categories although they hold numbers.
         drop: Columns to leave out.
         test_share: Share of the rows to score on.

@@ -1,4 +1,4 @@
-"""The optimizers. Each owns its window of steps; the rules decide what becomes of it."""
+"""The optimizers. Each owns its window of steps; the rules decide whether to keep it."""
 
 from cmalight.optim.auto import Auto
 from cmalight.optim.certified import Certified

@@ -12,13 +12,13 @@ from cmalight.optim.soap import SOAP
 
 
 class Auto(Controlled):
-    """`Controlled(SOAP(params, ...), objective, ...)`, and no more than that.
+    """SOAP under the watchdog: `Controlled(SOAP(params, ...), objective, ...)`.
 
     Args:
         params: Parameters or parameter groups, as for any torch optimizer.
-        objective: An `Objective`, or any callable that gives the loss at the current weights.
-        total_steps: How many steps the run will have.
-        progress: Instead of it, a callable that gives the share of the run that is done, 0 to 1.
+        objective: An `Objective`, or any callable that returns the loss at the current weights.
+        total_steps: Number of `step()` calls of the whole run, for warm-up and linear decay.
+        progress: Instead of `total_steps`, a callable that returns how much of the run is done, 0 to 1.
         lr: The peak learning rate.
         betas: As in `SOAP`.
         eps: As in `SOAP`.

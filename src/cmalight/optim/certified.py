@@ -24,26 +24,26 @@ from cmalight.rules.epochs import InnerCycle
 class Certified(Controlled, certified=True):
     """Keeps an epoch of the base only if it lowers f; otherwise undoes it and runs one plain gradient epoch.
 
-    `Controlled(base, objective, certified=True)` makes one. A window is an epoch. f is what `objective()` gives on all
-    data: a weight decay of the base, decoupled or not, is no term of f and is none of a plain epoch. Put it into the
-    loss where f should have it. f(w^k) never rises, and ‖∇f(w^k)‖ → 0 under the assumptions of
-    docs/understand/theory.md; among them: an epoch sees every sample once, and only its last batch may be short. Call
-    `judge()` and `restart()` between epochs, or at the end of training.
+    `Controlled(base, objective, certified=True)` makes one. A window is an epoch, and f is `objective()`, the loss on
+    all data. f does not include a weight decay of the base; to include it, add it to the loss. f(w^k) never
+    increases, and ‖∇f(w^k)‖ → 0 under the assumptions of docs/understand/theory.md; among them: an epoch sees every
+    sample once, and only its last batch may be short. Call `judge()` and `restart()` between epochs, or at the end of
+    training.
 
     It costs one evaluation of all data per epoch. A plain epoch that extends its step costs a few more.
 
     Args:
         base: Any torch optimizer whose `step()` needs no closure.
-        objective: An `Objective`, or any callable that gives the loss over all data at the current weights.
+        objective: An `Objective`, or any callable that returns the loss over all data at the current weights.
         certified: True.
-        steps_per_epoch: How many steps an epoch has; by default as many as the objective's data have batches.
+        steps_per_epoch: Number of steps of an epoch; by default the number of batches of the objective's data.
         total_steps: As in `Controlled`, for the base's learning rate.
         progress: As in `Controlled`, for the base's learning rate.
         rule: The constants, such as `CertifiedRule(eta=0.1)`.
 
     Raises:
-        ValueError: If nobody says how many steps an epoch has, the base cannot be watched, or an argument is out of
-            its range.
+        ValueError: If the number of steps of an epoch is not known, the base cannot be watched, or an argument is
+            out of its range.
     """
 
     rule: CertifiedRule  # type: ignore[assignment]
@@ -70,7 +70,7 @@ class Certified(Controlled, certified=True):
 
     @property
     def eta(self) -> float:
-        """η, the step size of the plain epochs; it never grows."""
+        """η, the learning rate of the plain epochs; it never grows."""
         return self.rule.eta if self._memory is None else self._memory.eta
 
     @property
@@ -103,7 +103,7 @@ class Certified(Controlled, certified=True):
         """Close the window now; call it between epochs, or at the end of training.
 
         Returns:
-            What the window came to; the last report where no step was taken since.
+            The report on the window; the last report if no step was taken since.
         """
         window = self.window
         if window is None or not window.steps:

@@ -29,36 +29,36 @@ from cmalight.optim.window import Window
 from cmalight.rules.outcome import Outcome
 from cmalight.rules.watchdog import Memory, Watchdog
 
-# After so many windows undone in a row the user is told what the likely causes are.
+# After this many undone windows in a row a warning names the likely causes.
 _SUSPICIOUS = 5
 
 
 class Controlled(WindowOptimizer):
-    """Watches any torch optimizer that needs no closure, in a plain training loop.
+    """A watchdog around any torch optimizer that needs no closure, in a plain training loop.
 
-    The optimizer remembers where a window of steps began and evaluates a small sample of the objective where it ends.
-    A window that ends too high is undone: weights, buffers and the base's state go back bit for bit, and `scale` is
-    halved. Your learning rate is yours: `param_groups[i]["lr"]` is what you or your scheduler set, before and after
-    every step. During the step it is multiplied by `scale` and, where `total_steps` or `progress` is given, by a
-    schedule of warm-up, constant and linear decay. With a scheduler of your own leave both out.
+    The optimizer copies its state at the start of a window of steps, and evaluates a small sample of the objective at
+    the end. A window that ends too high is undone: weights, buffers and the base's state are restored bit for bit, and
+    `scale` is halved. Your learning rate is yours: `param_groups[i]["lr"]` is what you or your scheduler set, before
+    and after every step. During the step it is multiplied by `scale` and, if you give `total_steps` or `progress`, by
+    a schedule of warm-up, constant and linear decay. With a scheduler of your own, leave both out.
 
     Args:
         base: Any torch optimizer whose `step()` needs no closure.
-        objective: An `Objective`, or any callable that gives the loss at the current weights.
-        total_steps: How many steps the run will have.
-        progress: Where only a clock knows how much is done: a callable that gives the share of the run, 0 to 1.
+        objective: An `Objective`, or any callable that returns the loss at the current weights.
+        total_steps: Number of `step()` calls of the whole run, for warm-up and linear decay.
+        progress: Instead of `total_steps`, a callable that returns how much of the run is done, 0 to 1.
         rule: The watchdog and its constants.
-        certified: Judge epochs by the loss on all data instead, with a proof of convergence: see `Certified`, which
-            this makes. Costs one evaluation of all data per epoch.
-        steps_per_epoch: With `certified=True`: the steps of an epoch, where the objective's data have no length.
+        certified: Judge epochs by the loss on all data, with a proof of convergence, for one evaluation of all data
+            per epoch. This makes a `Certified`.
+        steps_per_epoch: Number of steps of an epoch, with `certified=True` and data without a length.
 
     Attributes:
         base: The optimizer that is watched.
-        objective: What is evaluated.
-        report: What the last window came to; None before the first one ends.
+        objective: The loss that is evaluated.
+        report: The report on the last window; None before the first one ends.
         on_report: Called with every report, for logging.
         last_lr: The learning rate that the last step used in the first parameter group.
-        steps: Steps so far, undone ones included.
+        steps: Steps so far, including undone ones.
 
     Raises:
         ValueError: If the base cannot be watched, or an argument is out of its range.
@@ -94,7 +94,7 @@ class Controlled(WindowOptimizer):
             Controlled._certified = cls
 
     def __new__(cls, *_: Any, certified: bool = False, **__: Any) -> Any:
-        """`certified=True` leads to the class that does it."""
+        """Make a `Certified` where `certified=True`."""
         return super().__new__(cls._certified if certified and cls is Controlled else cls)
 
     def __init__(
@@ -177,7 +177,7 @@ class Controlled(WindowOptimizer):
 
     @property
     def scale(self) -> float:
-        """The control's factor of the learning rate, in (0, 1]."""
+        """The factor by which the watchdog scales the learning rate, in (0, 1]."""
         return 1.0 if self._memory is None else self._memory.scale
 
     @_disable_dynamo
@@ -303,9 +303,9 @@ class Controlled(WindowOptimizer):
         return report
 
     def restart(self, objective: Any = None) -> None:
-        """Anchor anew at the current weights: the steps since the last window end stand, the scale is 1 again.
+        """Take the current weights as the new start; the scale is 1 again.
 
-        The count of steps goes on, so that `total_steps` keeps its meaning.
+        The steps of the open window are kept. The step count continues, so `total_steps` keeps its meaning.
 
         Args:
             objective: A new one; by default the old one.
@@ -381,7 +381,7 @@ class Controlled(WindowOptimizer):
                 delattr(base, name)
 
     def _factor(self, steps: int) -> float:
-        """What the user's lr is multiplied with for the step after so many."""
+        """The factor of the user's lr for the next step."""
         scale = self._memory.scale  # type: ignore[union-attr]
         if self.total_steps is not None:
             if steps >= self.total_steps:
@@ -477,7 +477,7 @@ class Controlled(WindowOptimizer):
         """As in torch; training resumes bit for bit, also inside a window.
 
         Args:
-            state_dict: What `state_dict` gave, or that of the base alone: then the control starts anew.
+            state_dict: From `state_dict`, or from the base alone; then the control starts again.
         """
         super().load_state_dict(state_dict)
         self.unpack_window()

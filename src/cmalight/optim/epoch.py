@@ -24,15 +24,15 @@ _WHOLE = 0.999
 class Epoch:
     """The boundary of one epoch; made by `optimizer.epoch(objective)` and used in a `with` statement.
 
-    An error inside the block runs no control and leaves the weights where they are. A block that is left before the
-    whole loader was seen raises, with the weights rolled back; `abandon()` rolls them back without an error.
+    An error inside the block judges nothing and leaves the weights where they are. Leaving the block before the whole
+    loader was seen rolls back the weights and raises; `abandon()` rolls back without an error.
 
     Args:
         optimizer: Whose epoch it is.
         objective: Gives the mean loss per sample at the current weights; None for an optimizer that judges nothing.
 
     Attributes:
-        report: What the epoch came to; None before its end, and where it was abandoned.
+        report: The report on the epoch; None before its end, and if it was abandoned.
     """
 
     def __init__(self, optimizer: EpochOptimizer, objective: Any) -> None:
@@ -70,7 +70,7 @@ class Epoch:
         return self
 
     def observe(self, loss: Tensor | float, count: float) -> None:
-        """Take the mean loss of a batch, at the weights as they are now, and its size; waits for nothing.
+        """Record the mean loss of a batch at the current weights, and its size. The loss stays on its device.
 
         Several observations before one `step()` are gradient accumulation: together they are one batch.
 
@@ -128,7 +128,7 @@ class Epoch:
         return losses
 
     def abandon(self) -> None:
-        """Go back to where the epoch began; nothing is judged, and `report` stays None."""
+        """Roll back to the start of the epoch; nothing is judged, and `report` stays None."""
         _ = self.window
         self._optimizer.roll_back()
         self._abandoned = True
@@ -161,7 +161,7 @@ class Epoch:
         optimizer = self._optimizer
         optimizer.current_epoch = None
         optimizer.window = None
-        if failed and optimizer.known is not None:  # nobody knows f where the weights are now
+        if failed and optimizer.known is not None:  # f at the current weights is not known
             optimizer.known = Known(optimizer.known.f_0, optimizer.known.phi, None)
         optimizer.remember_what_is_seen()
 

@@ -1,4 +1,4 @@
-"""Between an epoch and its rule: evaluates what the rule asks for, and carries out what it decides."""
+"""Connects an epoch with its rule: evaluates the losses that the rule asks for, and carries out its decision."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _STILL = 30
 
 
 class EpochOptimizer(WindowOptimizer):
-    """Plain gradient steps whose epochs are judged; subclasses say by which rule.
+    """Plain gradient steps whose epochs are judged by the rule of a subclass.
 
     Outside an epoch `step()` is a plain step.
 
@@ -69,7 +69,7 @@ class EpochOptimizer(WindowOptimizer):
 
     @abstractmethod
     def rule(self) -> EpochRule:
-        """By what an epoch is judged, with the settings as they are now.
+        """The rule that judges an epoch, with the current settings.
 
         Returns:
             The rule, which is asked for anew for each epoch.
@@ -115,7 +115,7 @@ class EpochOptimizer(WindowOptimizer):
         return Epoch(self, objective)
 
     def restart(self, objective: Any = None, *, lr: float | None = None) -> None:
-        """Anchor anew at the current weights: f(w⁰), φ, and the learning rate.
+        """Take the current weights as the new w⁰, and reset φ and the learning rate.
 
         Args:
             objective: A new one; f(w⁰) is evaluated at the start of the next epoch.
@@ -285,7 +285,7 @@ class EpochOptimizer(WindowOptimizer):
         """Say once that epochs move nothing, or go round in a circle.
 
         Args:
-            cycles: Whether epochs that change neither φ nor ζ are worth a warning.
+            cycles: Whether to warn of epochs that change neither φ nor ζ.
             advice: What to try.
         """
         if self.unmoved == _STILL or (cycles and self.unchanged == _STILL):

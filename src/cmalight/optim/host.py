@@ -1,4 +1,4 @@
-"""A torch optimizer that owns one window of steps: it remembers where the window began and can roll it back."""
+"""A torch optimizer that owns one window of steps, copies its state at the start, and can roll it back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class WindowOptimizer(Optimizer):
 
     @abstractmethod
     def control_state(self) -> dict[str, Any]:
-        """What the control remembers.
+        """The state of the control.
 
         Returns:
             Plain numbers and lists of numbers.
@@ -117,7 +117,7 @@ class WindowOptimizer(Optimizer):
         """As in torch; training resumes bit for bit, also inside a window.
 
         Args:
-            state_dict: What `state_dict` gave, or that of the plain optimizer: then the control starts anew.
+            state_dict: From `state_dict`, or from the plain optimizer; then the control starts again.
         """
         saved = dict(state_dict)
         packed = saved.pop(WINDOW, None)

@@ -1,4 +1,4 @@
-"""What a window came to, for logs and histories."""
+"""Reports on windows and epochs, for logs and histories."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from cmalight.rules.outcome import Outcome
 
 @dataclass(frozen=True)
 class WindowReport:
-    """What a window of `Controlled` came to; losses are those of the objective's sample, or of all data (`certified`).
+    """The report on a window of `Controlled`. Its losses are of the objective's sample, or of all data (`certified`).
 
     Attributes:
         steps: Steps in the window.
         outcome: `Outcome.KEPT`, `Outcome.UNDONE` or `Outcome.DIVERGED`; others where `certified` ran a plain epoch.
-        loss_before: The loss where the window began.
-        loss_after: The loss where it ended, before anything was undone.
-        bound: The highest loss at which it would have been kept.
+        loss_before: The loss at the start of the window.
+        loss_after: The loss at its end, before a rollback.
+        bound: The highest loss at which it is kept.
         scale: The factor of the learning rate for the next window.
     """
 
@@ -36,17 +36,17 @@ class WindowReport:
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What an epoch of the paper's methods came to; losses are means per sample, weight decay's term included.
+    """The report on an epoch of the paper's methods. Losses are means per sample and include the weight decay's term.
 
     Attributes:
-        outcome: Which exit of the listing it took.
+        outcome: The exit of the listing that it took.
         lr: ζ^k, the learning rate it was run with: the largest of the groups.
         next_lr: ζ^{k+1}.
-        alpha: α: how far the weights went along d; 0 where they were rolled back.
-        f_tilde: f̃: the mean of the losses that its batches gave, each at the weights of its moment.
-        phi: φ^{k+1}: what the next epoch has to beat.
+        alpha: α, how far the weights went along d; 0 if they were rolled back.
+        f_tilde: f̃, the mean of the losses of its batches, each at the weights before its step.
+        phi: φ^{k+1}, the loss that the next epoch has to beat.
         direction_norm: ‖d‖, in the paper's sum units.
-        evaluations: Full evaluations that were made for this epoch; f(w⁰) is in the first.
+        evaluations: Full evaluations for this epoch; the first epoch includes f(w⁰).
     """
 
     outcome: Outcome

@@ -87,7 +87,7 @@ class SOAP(Optimizer):
 
     Args:
         params: Parameters, named parameters or parameter groups.
-        lr: Step size, a float or a tensor with one element.
+        lr: Learning rate, a float or a tensor with one element.
         betas: Decay of the first moment, and of the second moments (V, L and R).
         eps: Added to the root of the second moment.
         weight_decay: Decoupled weight decay, as in AdamW.

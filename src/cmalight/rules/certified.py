@@ -52,7 +52,7 @@ class CertifiedRule:
     """Keep an epoch of the base that lowers f enough; otherwise undo it, and let a plain epoch decide about η.
 
     Attributes:
-        eta: η⁰, the first step size of the plain epochs.
+        eta: η⁰, the first learning rate of the plain epochs.
         theta: θ, the factor by which η shrinks.
         tau: τ, below which a direction or a gain of a plain epoch counts as small.
         gamma: γ, the share of the predicted decrease that counts as sufficient.

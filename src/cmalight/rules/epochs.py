@@ -2,8 +2,8 @@
 
 Symbols, here and in the rules:
 
-    zeta            ζ^k, the step size of the epoch: the largest `lr` of the parameter groups
-    f_tilde         f̃, the mean of the losses the epoch saw, each at the weights of its moment
+    zeta            ζ^k, the learning rate of the epoch: the largest `lr` of the parameter groups
+    f_tilde         f̃, the mean of the losses of the epoch's batches, each at the weights before its step
     direction_norm  ‖d‖ with d = (w̃ − w^k)/ζ, in the paper's sum units
     batches         K = N/n̄, the (fractional) number of batches
     f_0             f(w⁰)

@@ -11,7 +11,7 @@ class Outcome(Enum):
     Attributes:
         line: The line of the listing that decided.
         keeps: Whether the weights moved: to the end of the window, or to a point that a line search found.
-        accepts: Whether the rule was content with the end of the window itself; acceptance rates count these.
+        accepts: Whether the rule accepted the end of the window itself; acceptance rates count these.
         text: What happened, in words.
     """
 

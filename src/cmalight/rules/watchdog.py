@@ -1,4 +1,4 @@
-"""The watchdog: keep or undo a window of steps, by the loss where it ends; and the schedule of the step size.
+"""The watchdog: keep or undo a window of steps by the loss at its end; and the schedule of the learning rate.
 
 The rule is non-monotone, as in Grippo, Lampariello and Lucidi (1986): a window may end higher than it began. Their
 reference is the highest of the last ends. Here it is the median, because one early high end would allow a collapse for
@@ -22,11 +22,11 @@ class Memory:
         error: How far f_0 may be from the loss over all data.
         lowest: Lowest loss among f_0 and all kept ends.
         ends: Losses at the last kept ends, newest last; f_0 is the first of them.
-        scale: Factor of the step size, in (0, 1].
+        scale: Factor of the learning rate, in (0, 1].
         window: Number of steps of the next window.
         steps: Steps of all windows so far, including undone ones.
-        noise: As the error, where the first short windows end; None before.
-        cooldown: Number of windows to keep before the scale rises.
+        noise: The error measured again when windows become long; None before.
+        cooldown: Number of windows to keep before the scale is raised.
         kept: Windows kept since the scale or the cooldown last changed.
         refused: Windows undone in a row.
     """
@@ -59,7 +59,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Watchdog:
-    """Undo a window that ends far above the recent ones, and lower the step size for a while.
+    """Undo a window that ends far above the recent ones, and lower the learning rate for a while.
 
     Attributes:
         memory: Number of kept ends that a window is compared with. A window is this part of the steps so far.
@@ -69,8 +69,8 @@ class Watchdog:
         shrink: Factor of the scale after an undone window; each way back up is a division by it.
         first_window: Number of steps of the first windows.
         last_window: Number of steps that windows grow to.
-        warmup: Share of the run, at its start, over which the step size rises.
-        decay: Share of the run, at its end, over which the step size falls on a line to zero.
+        warmup: Share of the run, at its start, over which the learning rate warms up.
+        decay: Share of the run, at its end, over which the learning rate decays linearly to zero.
         floor: Least factor of the schedule: of the first step, and of steps past the end.
     """
 
@@ -88,7 +88,7 @@ class Watchdog:
 
         Args:
             f_0: Loss at the start, on the sample that judges all windows.
-            error: How far f_0 may be from the loss over all data; 0 where nobody knows.
+            error: How far f_0 may be from the loss over all data; 0 if it is not known.
 
         Returns:
             The memory for the first window.
@@ -121,11 +121,11 @@ class Watchdog:
         return Verdict(keeps, bound), self._keep(memory, f_end) if keeps else self._undo(memory)
 
     def factor(self, progress: float | None, steps: int) -> float:
-        """Factor of the schedule for the next step: a rise, a constant, a line to zero.
+        """Factor of the schedule for the next step: warm-up, constant, linear decay.
 
         Args:
-            progress: Share of the run done before this step, from 0 to 1. None where nobody knows: then the step size
-                rises over half of `last_window` steps and stays constant.
+            progress: Share of the run done before this step, from 0 to 1. None if it is not known: then the learning
+                rate warms up over half of `last_window` steps and stays constant.
             steps: Steps since the start.
 
         Returns:

@@ -32,7 +32,7 @@ class Best:
         self._state: dict[str, Any] | None = None
 
     def see(self, record: EpochRecord) -> None:
-        """Look at an epoch that is just done."""
+        """Compare an epoch that is just done with the best one."""
         value = self._figure(record)
         if value is not None and value < self._value:
             self._value, self.epoch = value, record.epoch

@@ -1,4 +1,4 @@
-"""What a user may have called in a run."""
+"""Callbacks: objects that a run calls after each epoch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cmalight.training.history import EpochRecord
 
 @runtime_checkable
 class Callback(Protocol):
-    """Told of every epoch. `close()`, where there is one, is called at the end of the run."""
+    """Called after every epoch. `close()`, if it exists, is called at the end of the run."""
 
     def on_epoch_end(self, record: EpochRecord) -> bool | None:
         """Called after each epoch.

@@ -1,4 +1,4 @@
-"""The file from which a killed run goes on: one file, written atomically, read without running code from it."""
+"""The file from which a killed run resumes: written atomically, read without running code from it."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class CheckpointFile:
             self._waiting = copy.deepcopy(state)
 
     def flush(self) -> None:
-        """Write what waits; a full disk does not end the run, the next save tries again."""
+        """Write a state that waits. A full disk does not end the run: the next save tries again."""
         if self._waiting is None:
             return
         self._saved_at = time.monotonic()

@@ -192,7 +192,7 @@ class Epochs:
     _factor = 1.0
 
     def _last_lr(self) -> float:
-        """What the last step used, the largest of the groups."""
+        """The learning rate of the last step, the largest of the groups."""
         if hasattr(self._optimizer, "last_lr"):
             return float(self._optimizer.last_lr)
         return max(float(group["lr"]) for group in self._optimizer.param_groups) * self._factor
@@ -210,7 +210,7 @@ class Epochs:
         return losses.mean()
 
     def _begin_program(self) -> None:
-        """Give the program the rows of this epoch; where it finds something that it does not know, go on eagerly."""
+        """Give the program the rows of this epoch; if it finds something unknown, continue eagerly."""
         batches: Any = self._batches
         try:
             self.program.begin_epoch(batches.permutation(batches.epoch))

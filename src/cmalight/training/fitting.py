@@ -29,16 +29,16 @@ class FitResult:
 
     Attributes:
         status: The rule that ended it.
-        reason: The same in words, with what could not be written, if anything.
+        reason: The same in words, and any file that could not be written.
         history: One record per epoch.
         evaluations: Full passes over the training data that the optimizer made.
-        epochs: Epochs done, those before a resume included.
+        epochs: Epochs done, including those before a resume.
         seconds: Training time, without measuring.
-        best_epoch: Epoch of the lowest validation loss, or of what `monitor` names; None where nothing was watched.
+        best_epoch: Epoch of the lowest validation loss, or of the best `monitor`; None if neither was measured.
         optimizer: The optimizer with its state.
         engine: The engine that ran the last epoch, "eager" or "compiled".
-        engine_reason: Why not compiled, where it was not.
-        resumed_at: Epochs that the checkpoint had behind it; 0 for a run that began anew.
+        engine_reason: Why it was not compiled, if it was not.
+        resumed_at: Number of epochs in the checkpoint; 0 for a new run.
     """
 
     status: Status
@@ -87,8 +87,8 @@ def fit(
     """Train `model` in place until a stop rule applies.
 
     Args:
-        model: Any `torch.nn.Module`. It is put into training mode, unless it is in that already: then layers that
-            were frozen in eval mode stay so.
+        model: Any `torch.nn.Module`. `fit` puts it into training mode; if it is in training mode already, layers
+            that you froze in eval mode stay frozen.
         loss_fn: `loss_fn(model(inputs), targets)` gives the mean loss of a batch.
         data: A pair (inputs, targets) of tensors or arrays, `TensorBatches`, or a DataLoader of such pairs.
         optimizer: A name ("auto", "cmalight", "adamw-cosine", ...; docs/guides/fit.md) or an optimizer over the
@@ -100,18 +100,18 @@ def fit(
         max_epochs: Maximum number of epochs; None for no limit, with a time limit.
         time_limit: Maximum training time in seconds; measuring does not count.
         target_loss: Stop once the training loss is this low.
-        patience: Stop after this many epochs without a better validation.
+        patience: Stop after this many epochs without a better validation loss or `monitor`.
         validation: Data to measure on after each epoch, in eval mode.
         metrics: Metrics on the validation data: "mse", "rmse", "mae", "r2", "accuracy", "f1" (the mean over
             classes), "auc", "log_loss", or functions of all outputs and all targets.
-        monitor: What `patience` and `restore_best` look at: "loss", or the name of a metric. Of a function's values
-            the largest is the best.
-        measure_train_loss: Whether to measure the true training loss after each epoch.
-        restore_best: Whether to end on the weights of the best epoch. None: yes where there is validation data.
-            Without validation data the true training loss decides.
+        monitor: The figure for `patience` and `restore_best`: "loss", or the name of a metric. For a function of
+            yours larger values are better.
+        measure_train_loss: Whether to measure the training loss over all data after each epoch.
+        restore_best: Whether to end on the weights of the best epoch. None: yes if there is validation data.
+            Without validation data the training loss over all data decides.
         checkpoint: File to save to; a run that finds its file resumes from it.
-        history_file: File of JSON lines that grows with the history.
-        callbacks: Objects with `on_epoch_end(record)`, which returns True to stop, and perhaps `close()`.
+        history_file: File that gets one JSON line per epoch.
+        callbacks: Objects with `on_epoch_end(record)`, which returns True to stop, and optionally `close()`.
         progress: Whether to show a bar on a terminal, or one line per epoch elsewhere.
         engine: "compiled" runs the steps natively, "eager" in Python, with results that are equal up to rounding;
             "auto" compiles where it can (docs/guides/engines.md).

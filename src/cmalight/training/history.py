@@ -1,4 +1,4 @@
-"""What happened, one record per epoch."""
+"""The history of a run: one record per epoch."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class EpochRecord:
     Attributes:
         epoch: Number of the epoch, from 0.
         seconds: Training time since the start of the run, without measuring.
-        batch_loss: Mean of the losses of the epoch's own batches, taken while the weights were changing.
+        batch_loss: Mean loss of the epoch's batches, each at the weights before its step.
         lr: Learning rate of the last step, the largest over the parameter groups.
-        outcome: What the control decided; "uncontrolled" under optimizers without a control.
+        outcome: The control's decision; "uncontrolled" for optimizers without a control.
         evaluations: Full passes over the training data that the optimizer made in this epoch.
-        evaluated_rows: Rows that the optimizer evaluated in this epoch, full passes and looks at its sample together.
-        train_loss: The true training loss after the epoch, where it was measured.
-        validation_loss: The loss on the validation data after the epoch, where there is validation data.
+        evaluated_rows: Rows that the optimizer evaluated in this epoch, in full passes and on its sample.
+        train_loss: The training loss over all data after the epoch, if it was measured.
+        validation_loss: The loss on the validation data after the epoch, if there is any.
         metrics: Metrics on the validation data by name.
-        alpha: Step size that CMALight or CMA kept, 0 for an undone epoch; None under other optimizers.
-        phi: Loss that an epoch of CMALight or CMA had to beat; None under other optimizers.
+        alpha: α of CMALight or CMA, 0 for an undone epoch; None for other optimizers.
+        phi: φ of CMALight or CMA, the loss that an epoch has to beat; None for other optimizers.
     """
 
     epoch: int

@@ -17,7 +17,7 @@ from cmalight.training.data import length_of
 def identity_of(
     model: nn.Module, loss_fn: Any, optimizer: Optimizer, batches: Any, validation: Any, settings: Mapping[str, Any]
 ) -> dict[str, str]:
-    """One text per part; limits are not in it, so a finished run may go on with larger ones.
+    """One text per part; limits are not in it, so a finished run may resume with larger ones.
 
     Args:
         model: By its layers and the shapes of its parameters.

@@ -185,7 +185,7 @@ class Training:
         return self._judge_the_rest(stop)
 
     def _conclude_epoch(self, figures: EpochFigures, history_file: HistoryFile | None) -> Stop | None:
-        """Measure, write down, tell everybody, save; all off the training clock."""
+        """Measure, record, call the callbacks, save; all off the training clock."""
         record = self._record(figures)
         self.history.append(record)
         self.best.see(record)
@@ -247,7 +247,7 @@ class Training:
         self._display.position(len(self.history) + number / (self._batches_per_epoch or 1 << 30), self.clock.seconds())
 
     def _share(self, batches: float) -> float:
-        """The share of the run that is done after so many batches of the running epoch."""
+        """The share of the run that is done after `batches` batches of the running epoch."""
         part = batches / self._batches_per_epoch if self._batches_per_epoch else 0.0
         return self.settings.rules.share_done(len(self.history) + part, self.clock.seconds())
 

@@ -1,4 +1,4 @@
-"""Step sizes over a run: functions from the share of the run that is done, 0 to 1, to a factor of lr."""
+"""Learning rate schedules: functions from the share of the run that is done, 0 to 1, to a factor of lr."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ Schedule = Callable[[float], float]
 
 
 def cosine(share: float, *, warmup: float = 0.05) -> float:
-    """Rise along a line, then fall to zero along half a cosine.
+    """Linear warm-up, then half a cosine to zero.
 
     Args:
         share: Share of the run that is done.
-        warmup: Share of the run over which the step size rises.
+        warmup: Share of the run over which the learning rate warms up.
 
     Returns:
         The factor of lr.
@@ -25,12 +25,12 @@ def cosine(share: float, *, warmup: float = 0.05) -> float:
 
 
 def wsd(share: float, *, warmup: float = 0.05, decay: float = 0.4) -> float:
-    """Warm-up, stable, decay: rise along a line, stay, and fall to zero along a line over the last part.
+    """Warm-up, stable, decay: linear warm-up, constant, linear decay to zero.
 
     Args:
         share: Share of the run that is done.
-        warmup: Share of the run over which the step size rises.
-        decay: Share of the run over which it falls.
+        warmup: Share of the run over which the learning rate warms up.
+        decay: Share of the run over which the learning rate decays.
 
     Returns:
         The factor of lr.

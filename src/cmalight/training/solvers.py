@@ -1,4 +1,4 @@
-"""Optimizers by name: this package's, torch's at torch's defaults, and others that are worth a comparison."""
+"""Optimizers by name: this package's, torch's at torch's defaults, and others to compare with."""
 
 from __future__ import annotations
 

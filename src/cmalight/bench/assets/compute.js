@@ -94,7 +94,7 @@ function medianOf(runs, x, y) {
 // The sentence on top, in the words that Python has for it.
 function summaryOf(ratios, { solvers, measure, per }) {
   if (!solvers.length) return "No solver is shown.";
-  if (!ratios.length) return "There is no problem yet that every solver has a result of.";
+  if (!ratios.length) return "No problem has a result of every solver yet.";
   const total = count(ratios.length, per === "seed" ? "start" : "problem");
   const wins = solvers.map((_, n) => ratios.filter((row) => row[n] === 1).length), most = Math.max(...wins);
   if (!most) return `No solver reached the target on any of ${total}.`;
