@@ -1,8 +1,10 @@
 """What many tests need: small problems, and the loop of docs/guides/loop.md."""
 
+import importlib.util
 import time
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +16,17 @@ MSE = nn.MSELoss()
 each_of_the_paper = pytest.mark.parametrize(
     "make", [CMALight, partial(CMALight, line_search="certified"), CMA], ids=["light", "certified", "cma"]
 )
+
+
+def script(path):
+    """A script of the repository as a module; modules beside it are found as where it is run."""
+    file = Path(__file__).parent.parent / path
+    spec = importlib.util.spec_from_file_location(f"script_{file.stem}", file)
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(file.parent)
+        spec.loader.exec_module(module)
+    return module
 
 
 def run_epoch(optimizer, objective, model, batches, *, loss_fn=MSE, at_end=None) -> EpochReport:

@@ -4,7 +4,6 @@ import functools
 import hashlib
 import http.server
 import importlib.metadata
-import importlib.util
 import os
 import re
 import subprocess
@@ -22,6 +21,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import cmalight
+from tests.helpers import script
 
 ROOT = Path(__file__).parent.parent
 
@@ -33,13 +33,6 @@ def call(*command, check=True, **options):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, **options)
     assert done.returncode == 0 or not check, done.stderr
     return done
-
-
-def load_tool(name):
-    spec = importlib.util.spec_from_file_location(f"tool_{name}", ROOT / "tools" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="session")
@@ -154,7 +147,7 @@ def test_the_hashes_of_a_pin_are_those_of_all_its_files(tmp_path):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         index = f"http://127.0.0.1:{server.server_port}"
         before = "# A comment.\nSome.Package==1.0 \\\n    --hash=sha256:old\n"
-        text = load_tool("hashes").with_hashes(before, index, [own, other])
+        text = script("tools/hashes.py").with_hashes(before, index, [own, other])
         server.shutdown()
     assert text.startswith("# A comment.\nSome.Package==1.0 \\\n    --hash=sha256:")
     assert pins(text)["some-package"][1] == sorted(["a" * 64, "b" * 64, hashlib.sha256(b"built here").hexdigest()])
@@ -225,7 +218,7 @@ def test_the_command_without_its_extra(empty_environment):
 @pytest.mark.parametrize("repository", ["", "owner/name"])
 def test_no_link_of_the_published_page_leads_to_a_file_that_is_not_there(repository):
     pytest.importorskip("hatchling")
-    module = load_tool("metadata")
+    module = script("tools/metadata.py")
     page = module.readable_anywhere((ROOT / "README.md").read_text(), repository, "1.2.3")
     targets = re.findall(r"\]\(([^)\s]+)\)", page)
     assert targets

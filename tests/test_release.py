@@ -1,6 +1,5 @@
 """What `make release` asks for before it builds and tags."""
 
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -8,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import script
+
 ROOT = Path(__file__).parent.parent
 FILES = ("CITATION.cff", "docs/results/citing.md", "src/cmalight/__init__.py")
 
 
 @pytest.fixture(scope="module")
 def release():
-    spec = importlib.util.spec_from_file_location("release", ROOT / "tools" / "release.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("tools/release.py")
 
 
 @pytest.fixture

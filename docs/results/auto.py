@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from pages import filled
 
 from cmalight.bench import load
 
@@ -214,16 +215,6 @@ BLOCKS = {
 }
 
 
-def filled(page: str, runs: pd.DataFrame) -> str:
-    """The page with its blocks written anew."""
-    for name, block in BLOCKS.items():
-        text = f"<!-- {name} -->\n{block(runs)}\n<!-- end -->"
-        page = re.sub(
-            rf"<!-- {name} -->\n.*?<!-- end -->", lambda _, t=text: t, page, flags=re.DOTALL
-        )
-    return page
-
-
 def main() -> None:
     """What the command does."""
     parser = argparse.ArgumentParser(description="Write the numbers of auto.md.")
@@ -231,7 +222,9 @@ def main() -> None:
     folders = parser.parse_args().collect
     if folders:
         collect(folders).to_csv(RUNS, index=False, float_format="%.6g")
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), pd.read_csv(RUNS)), encoding="utf-8")
+    PAGE.write_text(
+        filled(PAGE.read_text(encoding="utf-8"), BLOCKS, pd.read_csv(RUNS)), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

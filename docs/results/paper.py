@@ -7,12 +7,12 @@ Needs the `bench` extra; --collect also needs the data sets.
 """
 
 import argparse
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from pages import filled
 
 from cmalight.bench import load, performance_profile, solution_costs
 from cmalight.bench.analysis import ratios, resampled
@@ -329,16 +329,6 @@ def outline(shares: pd.Series, left: float) -> str:
 BLOCKS = {"table": table, "plateau": plateau, "areas": areas}
 
 
-def filled(page: str, runs: pd.DataFrame) -> str:
-    """A page with its blocks written anew."""
-    for name, block in BLOCKS.items():
-        text = f"<!-- {name} -->\n{block(runs)}\n<!-- end -->"
-        page = re.sub(
-            rf"<!-- {name} -->\n.*?<!-- end -->", lambda _, t=text: t, page, flags=re.DOTALL
-        )
-    return page
-
-
 def main() -> None:
     """What the command does."""
     parser = argparse.ArgumentParser(description="Write the numbers of paper.md.")
@@ -349,7 +339,7 @@ def main() -> None:
         collected.to_csv(RUNS, index=False, float_format="%.6g")
     runs = pd.read_csv(RUNS)
     for page in PAGES:
-        page.write_text(filled(page.read_text(encoding="utf-8"), runs), encoding="utf-8")
+        page.write_text(filled(page.read_text(encoding="utf-8"), BLOCKS, runs), encoding="utf-8")
     FIGURE.write_text(figure(runs), encoding="utf-8")
 
 
