@@ -62,20 +62,15 @@ def test_an_even_number_of_ends_has_the_upper_median() -> None:
     assert bound(memory) == 10.0 + 4 * (20.0 - 10.0)
 
 
-def test_a_short_window_gives_back_at_most_a_sixteenth_of_the_gain() -> None:
-    assert bound(after([50.0, 10.0])) == 10.0 + (100.0 - 10.0) / 16  # the recent ends would allow 10 + 4 * 40
+def test_a_window_gives_back_at_most_a_quarter_of_the_gain() -> None:
+    assert bound(after([50.0, 10.0])) == 10.0 + (100.0 - 10.0) / 4  # the recent ends would allow 10 + 4 * 40
 
 
-def test_a_short_window_may_always_give_back_twice_the_error() -> None:
-    assert bound(after([90.0], error=5.0)) == 90.0 + 2 * 5.0  # a sixteenth of the gain would be less
-
-
-def test_long_windows_may_give_back_a_quarter_of_the_gain_and_four_times_the_error() -> None:
-    assert bound(replace(after([50.0, 10.0]), window=10)) == 10.0 + (100.0 - 10.0) / 4
-    later = replace(after([60.0, 58.0, 55.0], error=5.0), window=10)
-    assert bound(later) == 55.0 + 4 * 5.0
-    assert bound(replace(later, noise=4.0)) == 55.0 + 4 * 5.0  # the larger of both
-    assert bound(replace(later, noise=6.0, ends=(90.0, 90.0, 55.0))) == 55.0 + 4 * 6.0
+def test_a_window_may_always_give_back_four_times_the_error() -> None:
+    memory = after([60.0, 58.0, 55.0], error=5.0)
+    assert bound(memory) == 55.0 + 4 * 5.0  # a quarter of the gain would be 12.5
+    assert bound(replace(memory, noise=4.0)) == 55.0 + 4 * 5.0  # the larger of both
+    assert bound(replace(memory, noise=6.0, ends=(90.0, 90.0, 55.0))) == 55.0 + 4 * 6.0
 
 
 def test_only_the_last_ends_count() -> None:
@@ -143,6 +138,31 @@ def test_the_scale_doubles_each_time_the_cooldown_is_over() -> None:
     failed_twice = [500.0, 100.0, 500.0, 500.0]  # the cooldown is 3
     scales = [after([*failed_twice, *[100.0] * count]).scale for count in (0, 2, 3, 5, 6, 9)]
     assert scales == [0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
+
+
+def test_a_short_window_that_gives_back_a_sixteenth_of_the_gain_is_kept_at_a_sixteenth_of_the_scale() -> None:
+    memory = after([20.0])
+    assert RULE.decide(memory, 20.0 + 80.0 / 16, 1)[1].scale == 1.0
+    verdict, steep = RULE.decide(memory, 20.0 + 80.0 / 16 + 0.5, 1)
+    assert verdict.keeps
+    assert (steep.scale, steep.cooldown, steep.refused, steep.ends[-1]) == (1 / 16, 1, 0, 25.5)
+
+
+def test_short_windows_that_rise_further_are_the_same_failure_and_those_that_fall_are_none() -> None:
+    steep = after([20.0, 26.0])
+    further, lower = (RULE.decide(steep, f_end, 1)[1] for f_end in (27.0, 25.9))
+    assert (further.scale, further.cooldown) == (1 / 32, 1)
+    assert (lower.scale, lower.cooldown) == (1 / 8, 1)
+
+
+def test_a_short_window_may_always_give_back_twice_the_error() -> None:
+    assert after([80.0, 90.0], error=5.0).scale == 1.0
+    assert after([80.0, 90.5], error=5.0).scale == 1 / 16
+
+
+def test_long_windows_are_kept_or_undone() -> None:
+    memory = replace(after([20.0]), window=10)
+    assert RULE.decide(memory, 30.0, 1)[1].scale == 1.0
 
 
 def test_the_scale_never_exceeds_one() -> None:
@@ -220,16 +240,13 @@ def test_claim_1_no_kept_end_is_above_f_0_plus_its_error(f_0: float, error: floa
         assert not verdict.keeps or memory.ends[-1] == loss
 
 
-@given(whole_losses, st.integers(0, 100).map(float), any_losses, st.integers(1, 30))
-def test_claim_1_only_a_part_of_the_gain_is_given_back(
-    f_0: float, error: float, losses: list[float], steps: int
-) -> None:
+@given(whole_losses, st.integers(0, 100).map(float), any_losses)
+def test_claim_1_at_most_a_quarter_of_the_gain_is_given_back(f_0: float, error: float, losses: list[float]) -> None:
     memory = RULE.init(f_0, error)
     for loss in losses:
-        is_short = memory.window < 10
-        _, memory = RULE.decide(memory, loss, steps)
-        given_back, gain = memory.ends[-1] - memory.lowest, f_0 + error - memory.lowest
-        assert given_back <= (max(2 * error, gain / 16) if is_short else max(4 * error, gain / 4))
+        _, memory = RULE.decide(memory, loss, 1)
+        given_back = memory.ends[-1] - memory.lowest
+        assert given_back <= max(4 * error, (f_0 + error - memory.lowest) / 4)
 
 
 @given(whole_losses, st.integers(0, 100).map(float), any_losses, st.integers(0, 100))

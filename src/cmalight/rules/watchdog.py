@@ -29,6 +29,7 @@ class Memory:
         cooldown: Number of windows to keep before the scale is raised.
         kept: Windows kept since the scale or the cooldown last changed.
         refused: Windows undone in a row.
+        is_failing: Whether the last window was undone or lowered the scale.
     """
 
     f_0: float
@@ -42,6 +43,7 @@ class Memory:
     cooldown: int = 0
     kept: int = 0
     refused: int = 0
+    is_failing: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,8 @@ class Watchdog:
     Attributes:
         memory: Number of kept ends that a window is compared with. A window is this part of the steps so far.
         slack: A window may end this many times as high above the lowest of these ends as their median is, and give
-            back one part in so many of what is gained since the start; one in `slack` squared while windows have
-            fewer than `memory` steps.
+            back one part in so many of what is gained since the start. A window of fewer than `memory` steps that
+            gives back more than one part in `slack` squared divides the scale by that.
         shrink: Factor of the scale after an undone window; each way back up is a division by it.
         first_window: Number of steps of the first windows.
         last_window: Number of steps that windows grow to.
@@ -117,8 +119,15 @@ class Watchdog:
         keeps = math.isfinite(f_end) and f_end <= bound
         done = memory.steps + steps
         window = max(self.first_window, min(self.last_window, done // self.memory))
+        is_steep = f_end > memory.ends[-1] and f_end > self._steep(memory)
         memory = replace(memory, steps=done, window=window)
-        return Verdict(keeps, bound), self._keep(memory, f_end) if keeps else self._undo(memory)
+        if not keeps:
+            return Verdict(keeps, bound), self._slower(replace(memory, refused=memory.refused + 1), self.shrink)
+        ends = (*memory.ends, f_end)[-self.memory :]
+        memory = replace(memory, lowest=min(memory.lowest, f_end), ends=ends, refused=0)
+        factor = self.shrink if memory.is_failing else self.slack**-2
+        after = self._slower(memory, factor) if is_steep else self._faster(memory)
+        return Verdict(keeps, bound), after
 
     def factor(self, progress: float | None, steps: int) -> float:
         """Factor of the schedule for the next step: warm-up, constant, linear decay.
@@ -142,20 +151,25 @@ class Watchdog:
             return max(last, top)  # nothing is gained yet, so the ends say nothing about what is normal
         ends = sorted(memory.ends)
         recent = ends[0] + self.slack * (ends[len(ends) // 2] - ends[0])
-        # The median may creep up from window to window; the lowest loss since the start does not. The first, short,
-        # windows may give back less: steps that are far too long do their damage there, and the loss hardly shows it.
-        gain = top - memory.lowest
-        if memory.window < self.memory:
-            room = max(2.0 * memory.error, gain / self.slack**2)
-        else:
-            room = max(self.slack * max(memory.error, memory.noise or 0.0), gain / self.slack)
+        # The median may creep up from window to window; the lowest loss since the start does not.
+        room = max(self.slack * max(memory.error, memory.noise or 0.0), (top - memory.lowest) / self.slack)
         return max(last, min(top, recent, memory.lowest + room))
 
-    def _keep(self, memory: Memory, f_end: float) -> Memory:
-        kept = memory.kept + 1
-        ends = (*memory.ends, f_end)[-self.memory :]
-        memory = replace(memory, lowest=min(memory.lowest, f_end), ends=ends, kept=kept, refused=0)
-        if kept < memory.cooldown:
+    def _steep(self, memory: Memory) -> float:
+        """The loss above which a first, short, window that rises is kept at the price of a lower scale.
+
+        Steps that are far too long do their damage there, and the loss hardly shows it. Undoing such a window would not
+        help: the momentum that leads upwards is undone with it, and comes back.
+        """
+        if memory.window >= self.memory or memory.lowest >= memory.f_0 - memory.error:
+            return math.inf
+        gain = memory.f_0 + memory.error - memory.lowest
+        return memory.lowest + max(2.0 * memory.error, gain / self.slack**2)
+
+    def _faster(self, memory: Memory) -> Memory:
+        """A window was kept."""
+        memory = replace(memory, kept=memory.kept + 1, is_failing=False)
+        if memory.kept < memory.cooldown:
             return memory
         if memory.scale < 1.0:
             return replace(memory, scale=min(1.0, memory.scale / self.shrink), kept=0)
@@ -163,8 +177,8 @@ class Watchdog:
             return memory  # a few short windows are no reason to forget
         return replace(memory, cooldown=memory.cooldown // 2, kept=0)
 
-    def _undo(self, memory: Memory) -> Memory:
-        scale = max(_LEAST_SCALE, self.shrink * memory.scale)
-        # Windows undone in a row are one failure: each of them lowers the scale, the first alone makes it stay low.
-        cooldown = memory.cooldown if memory.refused else 2 * memory.cooldown + 1
-        return replace(memory, scale=scale, cooldown=cooldown, kept=0, refused=memory.refused + 1)
+    def _slower(self, memory: Memory, factor: float) -> Memory:
+        """A window was undone, or rises steeply. In a row they are one failure: only the first makes the scale stay."""
+        scale = max(_LEAST_SCALE, factor * memory.scale)
+        cooldown = memory.cooldown if memory.is_failing else 2 * memory.cooldown + 1
+        return replace(memory, scale=scale, cooldown=cooldown, kept=0, is_failing=True)
