@@ -39,11 +39,11 @@ OTHERS = ("soap-cosine", "adam-wsd", "muon-cosine", "schedule-free-adamw", "prod
 
 
 def collect(folders: list[Path]) -> pd.DataFrame:
-    """One row per run, with what the page needs of it."""
-    parts = [load(folder).runs[KEPT].assign(study=folder.name) for folder in folders]
-    runs = pd.concat(parts, ignore_index=True)
+    """One row per run, with what the page needs of it; of a run that was repeated, the newest."""
+    parts = [load(folder).runs[[*KEPT, "finished"]].assign(study=folder.name) for folder in folders]
+    runs = pd.concat(parts, ignore_index=True).sort_values("finished").drop(columns="finished")
     runs["code"] = runs["code"].str[:12]
-    return runs
+    return runs.drop_duplicates([*PROBLEM, "solver"], keep="last").sort_values([*PROBLEM, "solver"])
 
 
 def geometric(ratios: pd.Series) -> float:

@@ -33,7 +33,7 @@ RIVALS = (
 )  # that the paper says CMALight outperforms on big sets
 BIG = ("blogfeedback", "skin-nonskin")
 NETWORKS = ("1x50", "3x20", "5x50", "10x50")
-SMALL = ("bikes", "california")
+SMALL = ("ailerons", "bikes", "california", "mv")
 ALL = (*BIG, *SMALL)
 WORST_RATIO, WIDTH = 100.0, 270
 PLATEAU = (
