@@ -70,7 +70,7 @@ class Study:
         }
         self.loss = self.frames["final_loss"]
         self.rivals = [name for name in self.solvers if re.match(r"adamw?-(wsd|cosine) lr", name)]
-        self.best = self.loss[self.rivals].min(axis=1)
+        self.best = self.loss[self.rivals].min(axis=1, skipna=False)  # not where one is missing
 
     def name(self, solver: str) -> str:
         """The column of a solver at its default learning rate."""
@@ -78,7 +78,7 @@ class Study:
 
     def over_best(self, solver: str) -> pd.Series:
         """The final loss over that of the best rival, chosen afterwards."""
-        return self.loss[self.name(solver)] / self.best
+        return (self.loss[self.name(solver)] / self.best).dropna()
 
 
 def workloads(runs: pd.DataFrame) -> str:
@@ -131,7 +131,7 @@ def others(runs: pd.DataFrame) -> str:
     there = study.loss[[name for name in OTHERS if name in study.loss]].notna().all(axis=1)
     for name in ("auto", "soap-wsd", *OTHERS):
         if name in study.loss:
-            ratios = study.over_best(name)[there]
+            ratios = study.over_best(name)[there[there].index]
             times = (seconds[name] / seconds[study.rivals].mean(axis=1))[there]
             label = "`Auto`" if name == "auto" else f"`{name}`"
             lines.append(
