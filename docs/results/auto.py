@@ -52,8 +52,10 @@ def geometric(ratios: pd.Series) -> float:
 
 
 def number(value: float) -> str:
-    """Three digits; what is no number is infinite."""
-    return f"{value:.2f}" if 0.095 <= value < 9.5 else f"{value:.2g}" if value < 1e4 else "∞"
+    """Two or three digits; a loss that is not finite, or a million times too high, is infinite."""
+    if not value < 1e6:
+        return "∞"
+    return f"{value:,.0f}" if value >= 9.5 else f"{value:.2f}" if value >= 0.095 else f"{value:.2g}"
 
 
 class Study:
