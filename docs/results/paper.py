@@ -41,7 +41,7 @@ PLATEAU = (
     ("public", "cmalight", "CMALight, public code"),
     ("public", "coff", "COFF_IG"),
     ("public", "adam", "Adam, public code"),
-    ("public", "auto", "`Auto`, public code"),
+    ("public", "auto", "`Auto` (earlier watchdog)"),
 )
 CONSTANT = 0.98  # of the variance: a run that ends above has not left the constant prediction
 RESAMPLES = 2000

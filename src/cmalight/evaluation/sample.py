@@ -14,8 +14,8 @@ from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.counting import batch_size
 
 SEED = 0x5A3917
-# One batch: a step has a forward and a backward pass, an evaluation has a forward pass only, so the some sixty
-# evaluations of a run of 1,500 steps cost less than 2 % of it. At least so many rows, and at most _ROWS.
+# One batch: a step has a forward and a backward pass, an evaluation has a forward pass only. At least this many rows,
+# and at most _ROWS. docs/results/speed.md has the cost.
 _LEAST_ROWS = 16
 # More rows than a batch where they cost next to nothing: this many products of rows and weights.
 _ROWS, _PRODUCTS = 512, 1 << 20

@@ -156,10 +156,10 @@ class Watchdog:
         return max(last, min(top, recent, memory.lowest + room))
 
     def _steep(self, memory: Memory) -> float:
-        """The loss above which a first, short, window that rises is kept at the price of a lower scale.
+        """A short window that rises above this loss is kept, but lowers the scale.
 
-        Steps that are far too long do their damage there, and the loss hardly shows it. Undoing such a window would not
-        help: the momentum that leads upwards is undone with it, and comes back.
+        Steps that are far too long do their damage in the first windows, and the loss hardly shows it. Undoing such a
+        window would not help: it restores the momentum, which leads upwards again.
         """
         if memory.window >= self.memory or memory.lowest >= memory.f_0 - memory.error:
             return math.inf
@@ -178,7 +178,7 @@ class Watchdog:
         return replace(memory, cooldown=memory.cooldown // 2, kept=0)
 
     def _slower(self, memory: Memory, factor: float) -> Memory:
-        """A window was undone, or rises steeply. In a row they are one failure: only the first makes the scale stay."""
+        """A window was undone or is steep. Several in a row are one failure; the first alone extends the cooldown."""
         scale = max(_LEAST_SCALE, factor * memory.scale)
         cooldown = memory.cooldown if memory.is_failing else 2 * memory.cooldown + 1
         return replace(memory, scale=scale, cooldown=cooldown, kept=0, is_failing=True)
