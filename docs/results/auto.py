@@ -1,10 +1,11 @@
 """The numbers of auto.md, from the runs in auto.csv.
 
     python docs/results/auto.py                           writes the page's tables
-    python docs/results/auto.py --collect FOLDER ...      makes auto.csv of results folders first
+    python docs/results/auto.py --collect FOLDER ...      puts the runs of results folders into auto.csv first
 
-A folder has the name of its study: tables-1500, tables-6000, equal-time, activations, few-batches,
-one-batch, long-epoch, workloads or label-noise. Needs the `bench` extra.
+A folder has the name of its study: tables-1500, tables-6000, tables-24000, equal-time, activations, few-batches,
+one-batch, long-epoch, workloads or label-noise. A run takes the place of an older one of the same problem, solver and
+seed. Needs the `bench` extra.
 """
 
 import argparse
@@ -28,6 +29,7 @@ DEFAULT = {"auto": "auto lr=0.01", "soap-wsd": "soap-wsd lr=0.01"}
 TABLES = {
     "tables-1500": "1,500 batches of 128",
     "tables-6000": "6,000 batches",
+    "tables-24000": "24,000 batches",
     "equal-time": "0.5 s of processor time each, compiled",
     "activations": "ReLU and tanh, 1,500 batches",
     "few-batches": "3 to 8 batches per epoch, 600 batches",
@@ -41,8 +43,10 @@ OTHERS = ("soap-cosine", "adam-wsd", "muon-cosine", "schedule-free-adamw", "prod
 def collect(folders: list[Path]) -> pd.DataFrame:
     """One row per run, with what the page needs of it; of a run that was repeated, the newest."""
     parts = [load(folder).runs[[*KEPT, "finished"]].assign(study=folder.name) for folder in folders]
-    runs = pd.concat(parts, ignore_index=True).sort_values("finished").drop(columns="finished")
-    runs["code"] = runs["code"].str[:12]
+    new = pd.concat(parts, ignore_index=True).sort_values("finished").drop(columns="finished")
+    new["code"] = new["code"].str[:12]
+    runs = pd.concat([pd.read_csv(RUNS), new], ignore_index=True)
+    runs["network"] = runs["network"].fillna("")
     return runs.drop_duplicates([*PROBLEM, "solver"], keep="last").sort_values([*PROBLEM, "solver"])
 
 
@@ -172,7 +176,7 @@ def large(runs: pd.DataFrame) -> str:
         "| study | learning rate | `Auto` over its default | within 1.5 | within 3 | SOAP alone | worse | above f₀ |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for name in ("tables-1500", "activations", "few-batches"):
+    for name in ("tables-1500", "activations", "few-batches", "one-batch", "long-epoch"):
         study = Study(runs, name)
         default = study.loss[DEFAULT["auto"]]
         for lr, factor in FACTORS.items():

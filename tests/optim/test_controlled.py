@@ -489,6 +489,40 @@ def test_the_error_of_the_sample_is_measured_again_when_windows_become_long():
     assert len({noise for _, noise in seen}) == 2  # once
 
 
+@pytest.mark.parametrize("clock", [{"total_steps": 1000}, {"progress": lambda: 3.5 / 1000}])
+def test_a_failure_during_the_warm_up_lowers_the_peak_to_half_of_what_has_failed(clock):
+    model = network()
+    optimizer = controlled(model, data(), base=torch.optim.SGD(model.parameters(), lr=1e9), **clock)
+    take_steps(optimizer, model, data(), 4)
+    assert not optimizer.report.outcome.keeps
+    assert optimizer.scale == pytest.approx(3.5 / 1000 / 0.05 / 2)  # the fourth step is the longest
+
+
+def test_progress_is_asked_once_per_step():
+    model, asked = network(), []
+    optimizer = controlled(model, data(), progress=lambda: float(asked.append(1) or 0.5))
+    take_steps(optimizer, model, data(), 10, spoil={1: 1e9})
+    optimizer.judge()
+    assert len(asked) == 10
+
+
+def test_a_failure_during_the_warm_up_is_judged_alike_after_a_resume():
+    def begun(model):
+        return controlled(model, data(), base=torch.optim.SGD(model.parameters(), lr=1e9), total_steps=1000)
+
+    scales = []
+    for resumes in (False, True):
+        model = network()
+        optimizer = begun(model)
+        take_steps(optimizer, model, data(), 3)
+        if resumes:
+            saved, optimizer = optimizer.state_dict(), begun(model)
+            optimizer.load_state_dict(saved)
+        optimizer.judge()
+        scales.append(optimizer.scale)
+    assert scales[0] == scales[1] < 0.1
+
+
 def test_prodigy_like_numbers_in_groups_are_undone():
     """Prodigy and schedule-free optimizers keep their state in the parameter groups."""
 

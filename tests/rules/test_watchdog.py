@@ -73,6 +73,13 @@ def test_a_window_may_always_give_back_four_times_the_error() -> None:
     assert bound(replace(memory, noise=6.0, ends=(90.0, 90.0, 55.0))) == 55.0 + 4 * 6.0
 
 
+def test_a_window_may_end_the_last_error_above_the_lowest_recent_end() -> None:
+    memory = after([50.0, *[10.0] * 10], error=2.0)  # a plateau
+    assert bound(memory) == 10.0 + 2.0
+    assert bound(replace(memory, noise=3.0)) == 10.0 + 3.0
+    assert bound(replace(memory, noise=1.0)) == 10.0 + 1.0
+
+
 def test_only_the_last_ends_count() -> None:
     memory = after([90.0, 50.0, *[10.0] * 9, 9.0])
     assert memory.ends == (*[10.0] * 9, 9.0)
@@ -140,24 +147,31 @@ def test_the_scale_doubles_each_time_the_cooldown_is_over() -> None:
     assert scales == [0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
 
 
-def test_a_short_window_that_gives_back_a_sixteenth_of_the_gain_is_kept_at_a_sixteenth_of_the_scale() -> None:
+def test_a_short_window_that_gives_back_a_sixteenth_of_the_gain_is_kept_and_lowers_the_scale() -> None:
     memory = after([20.0])
     assert RULE.decide(memory, 20.0 + 80.0 / 16, 1)[1].scale == 1.0
     verdict, steep = RULE.decide(memory, 20.0 + 80.0 / 16 + 0.5, 1)
     assert verdict.keeps
-    assert (steep.scale, steep.cooldown, steep.refused, steep.ends[-1]) == (1 / 16, 1, 0, 25.5)
+    assert (steep.scale, steep.cooldown, steep.refused, steep.ends[-1]) == (1 / 2, 1, 0, 25.5)
 
 
 def test_short_windows_that_rise_further_are_the_same_failure_and_those_that_fall_are_none() -> None:
     steep = after([20.0, 26.0])
     further, lower = (RULE.decide(steep, f_end, 1)[1] for f_end in (27.0, 25.9))
-    assert (further.scale, further.cooldown) == (1 / 32, 1)
-    assert (lower.scale, lower.cooldown) == (1 / 8, 1)
+    assert (further.scale, further.cooldown) == (1 / 4, 1)
+    assert (lower.scale, lower.cooldown) == (1.0, 1)
 
 
-def test_a_short_window_may_always_give_back_twice_the_error() -> None:
-    assert after([80.0, 90.0], error=5.0).scale == 1.0
-    assert after([80.0, 90.5], error=5.0).scale == 1 / 16
+@pytest.mark.parametrize("f_end", [26.0, 500.0])  # steep, undone
+def test_during_the_warm_up_the_first_failure_lowers_the_peak_to_half_of_what_has_failed(f_end: float) -> None:
+    first = RULE.decide(after([20.0]), f_end, 1, progress=0.005)[1]
+    assert first.scale == pytest.approx(0.1 / 2)
+    second = RULE.decide(first, f_end + 1, 1, progress=0.01)[1]
+    assert second.scale == pytest.approx(0.1 / 4)
+
+
+def test_the_warm_up_is_over_after_its_share_of_the_run() -> None:
+    assert [RULE.risen(progress) for progress in (0.0, 0.025, 0.05, 0.9)] == pytest.approx([1e-3, 0.5, 1.0, 1.0])
 
 
 def test_long_windows_are_kept_or_undone() -> None:

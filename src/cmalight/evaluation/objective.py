@@ -193,19 +193,6 @@ class Objective:
         finally:
             reshard(self.model)
 
-    def mean_of_sample(self, batches: Sequence[Any]) -> float:
-        """The mean loss per sample of these batches, over all ranks, with the same random numbers every time.
-
-        Args:
-            batches: As the data give them.
-
-        Returns:
-            The mean, the same on every rank.
-        """
-        with self.without_a_trace():
-            seed_everything(SEED)
-            return self._mean_loss(batches, breakable=False)[0]
-
     def error_of_sample(self, pieces: Sequence[Any]) -> float:
         """How far the sample's mean loss may be from that of all data.
 
@@ -216,16 +203,17 @@ class Objective:
             pieces: The sample, in small batches.
 
         Returns:
-            The standard error by the pieces or, where it is larger, the distance to the mean of several parts plus
-            their standard error; 0 where nothing can be compared.
+            The distance to the mean of several parts plus the standard error of that mean; where the data are no more
+            than the sample, the standard error by the pieces; 0 where nothing can be compared.
         """
         with self._sample_parts() as drawn:
             parts = list(drawn)
         shared = int(min(row[0] for row in self._ranks.gather(float(len(parts)))))
-        _, by_pieces = self._mean_and_error([[piece] for piece in pieces])
+        if shared < 2:
+            return self._mean_and_error([[piece] for piece in pieces])[1]
         mean, by_parts = self._mean_and_error(parts[:shared])
         distance = abs(self.sample()() - mean) + by_parts
-        return max(by_pieces, distance if math.isfinite(distance) else 0.0)
+        return distance if math.isfinite(distance) else 0.0
 
     def _mean_and_error(self, parts: Sequence[Sequence[Any]]) -> tuple[float, float]:
         """The mean over the losses of these parts, over all ranks, and its standard error."""
@@ -359,7 +347,10 @@ class Sample:
         Returns:
             The mean loss per sample, over all ranks.
         """
-        return self._objective.mean_of_sample(self._batches)
+        objective = self._objective
+        with objective.without_a_trace():
+            seed_everything(SEED)
+            return objective._mean_loss(self._batches, breakable=False)[0]
 
     def error(self) -> float:
         """How far this mean may be from that of all data.

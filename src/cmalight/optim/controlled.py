@@ -135,6 +135,7 @@ class Controlled(WindowOptimizer):
         self.window = None
         self._memory: Memory | None = None
         self._share: float | None = None  # of several ranks, agreed where a window begins
+        self._last_progress: float | None = None  # of the last step
         self._said: set[str] = set()
         self.watch(*modules_of(objective))
         # The first window opens after a forward pass, which may already have spoilt running statistics.
@@ -258,7 +259,7 @@ class Controlled(WindowOptimizer):
         is_finite = self.end_is_finite(window)
         steps, memory = window.steps, self._memory or self._memory_now
         f_end = self._look() if is_finite else math.inf
-        verdict, memory_after = self.rule.decide(memory, f_end, steps)
+        verdict, memory_after = self.rule.decide(memory, f_end, steps, self._last_progress)
         outcome = Outcome.KEPT if verdict.keeps else (Outcome.UNDONE if math.isfinite(f_end) else Outcome.DIVERGED)
         if not verdict.keeps:
             self.roll_back()
@@ -383,19 +384,20 @@ class Controlled(WindowOptimizer):
     def _factor(self, steps: int) -> float:
         """The factor of the user's lr for the next step."""
         scale = self._memory.scale  # type: ignore[union-attr]
-        if self.total_steps is not None:
-            if steps >= self.total_steps:
-                self._say_once(
-                    "past",
-                    f"total_steps={self.total_steps} are done: further steps use the last, tiny, "
-                    "learning rate. Give Controlled the real number of steps.",
-                )
-            share = (min(steps, self.total_steps - 1) + 0.5) / self.total_steps
-        elif self.progress is not None:
-            share = self._agreed_share()
-        else:
-            return scale
-        return scale * self.rule.factor(share, steps)
+        self._last_progress = share = self._progress(steps)
+        return scale if share is None else scale * self.rule.factor(share, steps)
+
+    def _progress(self, steps: int) -> float | None:
+        """The share of the run that is done after so many steps; None if nobody knows. Ask a clock once per step."""
+        if self.total_steps is None:
+            return None if self.progress is None else self._agreed_share()
+        if steps >= self.total_steps:
+            self._say_once(
+                "past",
+                f"total_steps={self.total_steps} are done: further steps use the last, tiny, "
+                "learning rate. Give Controlled the real number of steps.",
+            )
+        return (min(steps, self.total_steps - 1) + 0.5) / self.total_steps
 
     def _agreed_share(self) -> float:
         """Clocks differ between ranks, so several ranks agree on the least share where a window begins."""
@@ -450,14 +452,16 @@ class Controlled(WindowOptimizer):
         memory: dict[str, Any] = dict.fromkeys(field.name for field in fields(Memory))
         if self._memory is not None:
             memory = {**asdict(self._memory), "ends": list(self._memory.ends)}
-        return {"memory": memory, "steps": self.steps, "total_steps": self.total_steps}
+        counts = {"steps": self.steps, "total_steps": self.total_steps, "last_progress": self._last_progress}
+        return {"memory": memory, **counts}
 
     def load_control_state(self, saved: dict[str, Any] | None) -> None:
         """Take what `control_state` gave; `total_steps` of the constructor wins over the saved one."""
-        self._memory, self.steps = None, 0
+        self._memory, self.steps, self._last_progress = None, 0, None
         if saved is None:
             return
         self.steps = int(saved["steps"])
+        self._last_progress = saved.get("last_progress")
         if self.total_steps is None and self.progress is None:
             self.total_steps = saved["total_steps"]
         memory = saved.get("memory") or {}

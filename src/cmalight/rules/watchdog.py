@@ -67,8 +67,8 @@ class Watchdog:
         memory: Number of kept ends that a window is compared with. A window is this part of the steps so far.
         slack: A window may end this many times as high above the lowest of these ends as their median is, and give
             back one part in so many of what is gained since the start. A window of fewer than `memory` steps that
-            gives back more than one part in `slack` squared divides the scale by that.
-        shrink: Factor of the scale after an undone window; each way back up is a division by it.
+            gives back more than one part in `slack` squared is steep: it is kept, but lowers the scale.
+        shrink: Factor of the scale after an undone or steep window; each way back up is a division by it.
         first_window: Number of steps of the first windows.
         last_window: Number of steps that windows grow to.
         warmup: Share of the run, at its start, over which the learning rate warms up.
@@ -104,30 +104,30 @@ class Watchdog:
             raise ValueError(f"Invalid error value: {error}; expected a finite number of at least 0")
         return Memory(f_0=f_0, error=error, lowest=f_0, ends=(f_0,), scale=1.0, window=self.first_window)
 
-    def decide(self, memory: Memory, f_end: float, steps: int) -> tuple[Verdict, Memory]:
+    def decide(self, memory: Memory, f_end: float, steps: int, progress: float | None = None) -> tuple[Verdict, Memory]:
         """Keep or undo a window.
 
         Args:
             memory: The memory from `init` or from the last window.
             f_end: Loss where the window ends, on the sample of f_0. NaN and infinity are undone.
             steps: Number of steps in the window.
+            progress: As in `factor`, for its last step; None after the warm-up, or without one. During the warm-up the
+                peak learning rate is lowered to below what has failed, not to a part of what was never tried.
 
         Returns:
             The verdict, and the memory for the next window.
         """
-        bound = self._bound(memory)
+        bound, steep = self._bounds(memory)
         keeps = math.isfinite(f_end) and f_end <= bound
         done = memory.steps + steps
         window = max(self.first_window, min(self.last_window, done // self.memory))
-        is_steep = f_end > memory.ends[-1] and f_end > self._steep(memory)
+        is_steep = f_end > max(steep, memory.ends[-1])
         memory = replace(memory, steps=done, window=window)
         if not keeps:
-            return Verdict(keeps, bound), self._slower(replace(memory, refused=memory.refused + 1), self.shrink)
+            return Verdict(keeps, bound), self._slower(replace(memory, refused=memory.refused + 1), progress)
         ends = (*memory.ends, f_end)[-self.memory :]
         memory = replace(memory, lowest=min(memory.lowest, f_end), ends=ends, refused=0)
-        factor = self.shrink if memory.is_failing else self.slack**-2
-        after = self._slower(memory, factor) if is_steep else self._faster(memory)
-        return Verdict(keeps, bound), after
+        return Verdict(keeps, bound), self._slower(memory, progress) if is_steep else self._faster(memory)
 
     def factor(self, progress: float | None, steps: int) -> float:
         """Factor of the schedule for the next step: warm-up, constant, linear decay.
@@ -142,29 +142,37 @@ class Watchdog:
         """
         if progress is None:
             return min(1.0, max(self.floor, 2.0 * steps / self.last_window))
-        return min(1.0, max(self.floor, min(progress / self.warmup, (1.0 - progress) / self.decay)))
+        return max(self.floor, min(self.risen(progress), (1.0 - progress) / self.decay))
 
-    def _bound(self, memory: Memory) -> float:
-        """The highest loss at which a window is kept."""
+    def risen(self, progress: float) -> float:
+        """The share of the peak learning rate that the warm-up has reached.
+
+        Args:
+            progress: Share of the run done before this step, from 0 to 1.
+
+        Returns:
+            A share from `floor` to 1; 1 after the warm-up.
+        """
+        return min(1.0, max(self.floor, progress / self.warmup))
+
+    def _bounds(self, memory: Memory) -> tuple[float, float]:
+        """The highest loss at which a window is kept, and the highest at which one that rises is not steep.
+
+        Steps that are far too long do their damage in the first windows, and the loss hardly shows it: so a short
+        window may be kept and lower the scale. Undoing it would not help: it restores the momentum, which leads upwards
+        again.
+        """
         last, top = memory.ends[-1], memory.f_0 + memory.error
         if memory.lowest >= memory.f_0 - memory.error:
-            return max(last, top)  # nothing is gained yet, so the ends say nothing about what is normal
-        ends = sorted(memory.ends)
-        recent = ends[0] + self.slack * (ends[len(ends) // 2] - ends[0])
+            return max(last, top), math.inf  # nothing is gained yet, so the ends say nothing about what is normal
+        ends, gain = sorted(memory.ends), top - memory.lowest
+        noise = memory.error if memory.noise is None else memory.noise
+        # Ends may differ by less than the sample can tell: on a plateau, and where it lacks the few rows that matter.
+        recent = ends[0] + max(noise, self.slack * (ends[len(ends) // 2] - ends[0]))
         # The median may creep up from window to window; the lowest loss since the start does not.
-        room = max(self.slack * max(memory.error, memory.noise or 0.0), (top - memory.lowest) / self.slack)
-        return max(last, min(top, recent, memory.lowest + room))
-
-    def _steep(self, memory: Memory) -> float:
-        """A short window that rises above this loss is kept, but lowers the scale.
-
-        Steps that are far too long do their damage in the first windows, and the loss hardly shows it. Undoing such a
-        window would not help: it restores the momentum, which leads upwards again.
-        """
-        if memory.window >= self.memory or memory.lowest >= memory.f_0 - memory.error:
-            return math.inf
-        gain = memory.f_0 + memory.error - memory.lowest
-        return memory.lowest + max(2.0 * memory.error, gain / self.slack**2)
+        room = max(self.slack * max(memory.error, noise), gain / self.slack)
+        steep = memory.lowest + gain / self.slack**2 if memory.window < self.memory else math.inf
+        return max(last, min(top, recent, memory.lowest + room)), steep
 
     def _faster(self, memory: Memory) -> Memory:
         """A window was kept."""
@@ -177,8 +185,9 @@ class Watchdog:
             return memory  # a few short windows are no reason to forget
         return replace(memory, cooldown=memory.cooldown // 2, kept=0)
 
-    def _slower(self, memory: Memory, factor: float) -> Memory:
+    def _slower(self, memory: Memory, progress: float | None) -> Memory:
         """A window was undone or is steep. Several in a row are one failure; the first alone extends the cooldown."""
-        scale = max(_LEAST_SCALE, factor * memory.scale)
-        cooldown = memory.cooldown if memory.is_failing else 2 * memory.cooldown + 1
-        return replace(memory, scale=scale, cooldown=cooldown, kept=0, is_failing=True)
+        if not memory.is_failing:
+            tried = 1.0 if progress is None else self.risen(progress)
+            memory = replace(memory, scale=tried * memory.scale, cooldown=2 * memory.cooldown + 1)
+        return replace(memory, scale=max(_LEAST_SCALE, self.shrink * memory.scale), kept=0, is_failing=True)
