@@ -1,5 +1,7 @@
 """Which rows a sample has, and what evaluating it leaves behind."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -32,48 +34,52 @@ def numbered(rows=1000):
     return x, x.clone()
 
 
-def test_one_batch_of_the_loaders_size_where_rows_are_dear():
-    batches = sample_batches(TensorBatches(*numbered(), batch_size=32), weights=10**9)
-    assert [len(x) for x, _ in batches] == [32]
+@pytest.mark.parametrize(("batch_size", "rows"), [(100, 50), (33, 17), (8, 16), (2000, 512)])
+def test_half_a_batch_where_rows_are_dear(batch_size, rows):
+    batches = sample_batches(TensorBatches(*numbered(3000), batch_size=batch_size), products=math.inf)
+    assert [len(x) for x, _ in batches] == [rows]
 
 
-def test_one_batch_of_many_rows_where_they_cost_nothing():
-    batches = sample_batches(TensorBatches(*numbered(), batch_size=32), weights=10)
+def test_many_rows_where_they_cost_nothing():
+    batches = sample_batches(TensorBatches(*numbered(), batch_size=32), products=10)
     assert [len(x) for x, _ in batches] == [512]
 
 
-def test_a_part_of_a_batch_that_is_very_large():
-    batches = sample_batches(TensorBatches(*numbered(), batch_size=1000), weights=10**9)
-    assert [len(x) for x, _ in batches] == [512]
+def test_rows_are_cheap_in_a_small_network_of_linear_layers_alone():
+    x = torch.randn(600, 3)
+    for layers, rows in (([], 512), ([nn.Dropout()], 512), ([nn.LayerNorm(1)], 16)):
+        objective = Objective(nn.Sequential(nn.Linear(3, 1), *layers), MSE, TensorBatches(x, x[:, :1], batch_size=20))
+        objective.sample()()
+        assert objective.evaluated_rows == rows
 
 
 def test_rows_come_from_all_of_sorted_data_and_are_the_same_every_time():
     data = TensorBatches(*numbered(), batch_size=32)
-    rows = rows_of(sample_batches(data, weights=10**9))
+    rows = rows_of(sample_batches(data, products=10**9))
     assert min(rows) < 200
     assert max(rows) > 800
-    assert rows == rows_of(sample_batches(data, weights=10**9))
+    assert rows == rows_of(sample_batches(data, products=10**9))
 
 
 def test_rows_of_the_users_own_choice():
     data = TensorBatches(*numbered(), batch_size=2)
-    assert rows_of(sample_batches(data, weights=1, rows=[5, 999, 7])) == [5.0, 999.0, 7.0]
+    assert rows_of(sample_batches(data, products=1, rows=[5, 999, 7])) == [5.0, 999.0, 7.0]
     loader = DataLoader(TensorDataset(*numbered()), batch_size=2)
-    assert rows_of(sample_batches(loader, weights=1, rows=[5, 999, 7])) == [5.0, 999.0, 7.0]
+    assert rows_of(sample_batches(loader, products=1, rows=[5, 999, 7])) == [5.0, 999.0, 7.0]
     with pytest.raises(ValueError, match="sample_rows"):
-        sample_batches([(torch.ones(1), torch.ones(1))], weights=1, rows=[0])
+        sample_batches([(torch.ones(1), torch.ones(1))], products=1, rows=[0])
 
 
 def test_a_sampler_of_a_part_of_the_data_gives_rows_of_that_part():
     loader = DataLoader(TensorDataset(*numbered()), batch_size=16, sampler=SubsetRandomSampler(range(100)))
-    assert max(rows_of(sample_batches(loader, weights=10**9))) < 100
+    assert max(rows_of(sample_batches(loader, products=10**9))) < 100
 
 
 @pytest.mark.parametrize("num_samples", [32, 1024])
 def test_a_sampler_with_replacement_gives_rows_of_all_the_data(num_samples):
     dataset = TensorDataset(*numbered())
     sampler = RandomSampler(dataset, replacement=True, num_samples=num_samples)
-    rows = rows_of(sample_batches(DataLoader(dataset, batch_size=16, sampler=sampler), weights=10))
+    rows = rows_of(sample_batches(DataLoader(dataset, batch_size=16, sampler=sampler), products=10))
     assert min(rows) < 250
     assert max(rows) > 750
 
@@ -84,7 +90,7 @@ def test_batches_that_a_sampler_of_the_users_own_cuts():
             yield from ([2 * i, 2 * i + 1] for i in range(10))
 
     loader = DataLoader(TensorDataset(*numbered()), batch_sampler=Pairs(range(1000), 2, drop_last=False))
-    batches = sample_batches(loader, weights=10**9)
+    batches = sample_batches(loader, products=10**9)
     assert [len(x) for x, _ in batches] == [2]
     assert all(x[1] == x[0] + 1 for x, _ in batches)
 
@@ -101,7 +107,7 @@ def test_only_the_rows_of_the_sample_are_read():
             return torch.full((1,), float(number)), torch.zeros(1)
 
     dataset = Counting()
-    sample_batches(DataLoader(dataset, batch_size=8), weights=10**9)
+    sample_batches(DataLoader(dataset, batch_size=8), products=10**9)
     assert dataset.read == 16
 
 
@@ -149,7 +155,7 @@ def test_the_error_shows_what_a_sample_without_the_rare_large_rows_misses():
     y = torch.zeros(5000, 1)
     others = torch.ones(5000, dtype=torch.bool)
     objective = Objective(constant_model(), MSE, (torch.ones(5000, 1), y))
-    drawn = next(sample_parts(TensorBatches(torch.arange(5000.0), y), weights=2))[0][0].long()
+    drawn = next(sample_parts(TensorBatches(torch.arange(5000.0), y), products=2))[0][0].long()
     others[drawn] = False
     y[others.nonzero()[::100]] = 100.0
     assert objective.sample()() == 0.0
@@ -157,7 +163,7 @@ def test_the_error_shows_what_a_sample_without_the_rare_large_rows_misses():
 
 
 def test_parts_have_no_row_in_common_and_are_equally_large():
-    parts = list(sample_parts(TensorBatches(*numbered(), batch_size=300), weights=10**9))
+    parts = list(sample_parts(TensorBatches(*numbered(), batch_size=600), products=10**9))
     rows = [row for part in parts for row in rows_of(part)]
     assert [len(rows_of(part)) for part in parts] == [300, 300, 300]
     assert len(set(rows)) == 900
@@ -168,7 +174,7 @@ def test_a_stream_gives_one_batch_as_the_sample_and_the_next_ones_as_other_parts
         def __iter__(self):
             yield from (torch.full((1,), float(i)) for i in range(100))
 
-    parts = list(sample_parts(DataLoader(Stream(), batch_size=4), weights=1))
+    parts = list(sample_parts(DataLoader(Stream(), batch_size=4), products=1))
     assert parts[0][0].flatten().tolist() == [0.0, 1.0, 2.0, 3.0]
     assert len(parts) == 8
 

@@ -152,8 +152,7 @@ class Objective:
     def _sample_parts(self) -> Iterator[Iterator[list[Any]]]:
         with self.without_a_trace():
             seed_everything(SEED)  # for data sets that draw random numbers, as augmentation does
-            weights = sum(p.numel() for p in self.model.parameters())
-            yield sample_parts(self._own_part(), weights=weights, rows=self._sample_rows)
+            yield sample_parts(self._own_part(), products=_products_per_row(self.model), rows=self._sample_rows)
 
     def is_like(self, other: Any) -> bool:
         """Whether another objective gives the same values: it has the same model, loss and data.
@@ -359,6 +358,14 @@ class Sample:
             The error; 0 where there is nothing to compare.
         """
         return self._objective.error_of_sample([part for batch in self._batches for part in _parts(batch)])
+
+
+def _products_per_row(model: nn.Module) -> float:
+    """Multiplications of a forward pass per row: one per weight of linear layers; infinite if others have weights."""
+    with_weights = [module for module in model.modules() if next(module.parameters(recurse=False), None) is not None]
+    if not all(isinstance(module, nn.Linear) for module in with_weights):
+        return math.inf
+    return sum(p.numel() for p in model.parameters())
 
 
 def _reiterable(data: Any) -> Any:

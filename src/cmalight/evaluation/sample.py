@@ -14,16 +14,16 @@ from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.counting import batch_size
 
 SEED = 0x5A3917
-# One batch: a step has a forward and a backward pass, an evaluation has a forward pass only. At least this many rows,
-# and at most _ROWS. docs/results/speed.md has the cost.
+# Half a batch, so that an evaluation costs about a fifth of a step; at least this many rows, and at most _ROWS.
+# docs/results/speed.md has the cost.
 _LEAST_ROWS = 16
-# More rows than a batch where they cost next to nothing: this many products of rows and weights.
-_ROWS, _PRODUCTS = 512, 1 << 20
+# More rows where they cost next to nothing: up to this many multiplications.
+_ROWS, _PRODUCTS = 512, 1 << 22
 # The sample and others of its size show, once, how far the sample's loss may be from that of all data.
 _PARTS = 8
 
 
-def sample_parts(data: Iterable[Any], *, weights: int, rows: Sequence[int] | None = None) -> Iterator[list[Any]]:
+def sample_parts(data: Iterable[Any], *, products: float, rows: Sequence[int] | None = None) -> Iterator[list[Any]]:
     """The batches of a sample of what `data` gives, then of other parts of the same size.
 
     Rows are drawn at random, from a seed of their own, because data may be sorted. Where single rows cannot be had,
@@ -31,7 +31,7 @@ def sample_parts(data: Iterable[Any], *, weights: int, rows: Sequence[int] | Non
 
     Args:
         data: A loader; iterated only where its rows cannot be had otherwise.
-        weights: How many the model has.
+        products: Multiplications of a forward pass per row; infinite if they are not known.
         rows: The numbers of the rows to take, chosen by the user; there are no other parts then.
 
     Yields:
@@ -41,7 +41,7 @@ def sample_parts(data: Iterable[Any], *, weights: int, rows: Sequence[int] | Non
         ValueError: If rows were chosen and single rows cannot be had.
     """
     if isinstance(data, TensorBatches):
-        for part in _cut(range(data.samples), data.batch_size, weights, rows):
+        for part in _cut(range(data.samples), data.batch_size, products, rows):
             yield [data.rows(numbers) for numbers in part]
         return
     loader = _map_style(data)
@@ -50,7 +50,7 @@ def sample_parts(data: Iterable[Any], *, weights: int, rows: Sequence[int] | Non
             raise ValueError("sample_rows needs data whose rows can be had by number: TensorBatches or a DataLoader")
         if isinstance(data, list | tuple):
             size = (batch_size(data[0]) if data else None) or _ROWS
-            for numbers in _drawn(range(len(data)), math.ceil(_rows(int(size), weights) / size)):
+            for numbers in _drawn(range(len(data)), math.ceil(_rows(int(size), products) / size)):
                 yield [data[number] for number in numbers]
         else:
             yield from ([batch] for batch in itertools.islice(iter(data), _PARTS))
@@ -58,7 +58,7 @@ def sample_parts(data: Iterable[Any], *, weights: int, rows: Sequence[int] | Non
         cut = list(loader.batch_sampler or ())
         yield from ([_item_batch(loader, cut[number]) for number in numbers] for numbers in _drawn(range(len(cut)), 1))
     else:
-        for part in _cut(_population(loader), loader.batch_size or 1, weights, rows):
+        for part in _cut(_population(loader), loader.batch_size or 1, products, rows):
             yield [_item_batch(loader, numbers) for numbers in part if numbers]
 
 
@@ -75,17 +75,17 @@ def _population(loader: DataLoader[Any]) -> Sequence[int]:
     return list(loader.sampler)
 
 
-def _cut(population: Sequence[int], size: int, weights: int, rows: Sequence[int] | None) -> list[list[list[int]]]:
+def _cut(population: Sequence[int], size: int, products: float, rows: Sequence[int] | None) -> list[list[list[int]]]:
     """The numbers of the rows of each batch of each part: one batch, or the user's choice in the loader's batches."""
     if rows is None:
-        return [[numbers] for numbers in _drawn(population, _rows(size, weights))]
+        return [[numbers] for numbers in _drawn(population, _rows(size, products))]
     chosen = list(rows)
     return [[chosen[start : start + size] for start in range(0, len(chosen), size)]]
 
 
-def _rows(batch_size: int, weights: int) -> int:
+def _rows(batch_size: int, products: float) -> int:
     """How many rows a sample has."""
-    return min(_ROWS, max(_LEAST_ROWS, int(batch_size), _PRODUCTS // max(1, weights)))
+    return min(_ROWS, max(_LEAST_ROWS, math.ceil(batch_size / 2), int(_PRODUCTS / max(1, products))))
 
 
 def _drawn(population: Sequence[int], count: int) -> list[list[int]]:

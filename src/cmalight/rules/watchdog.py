@@ -1,14 +1,17 @@
 """The watchdog: keep or undo a window of steps by the loss at its end; and the schedule of the learning rate.
 
 The rule is non-monotone, as in Grippo, Lampariello and Lucidi (1986): a window may end higher than it began. Their
-reference is the highest of the last ends. Here it is the median, because one early high end would allow a collapse for
-as long as the rule remembers it. The rule compares differences of losses only, so f and a f + b (a > 0) give one run.
+bound is the highest of the last ends. Here it is the lowest and some typical changes from one end to the next, because
+one early high end would allow a collapse for as long as the rule remembers it. The rule compares differences of losses
+only, so f and a f + b (a > 0) give one run.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median_high
 
 _LEAST_SCALE = 1e-30  # keeps the scale a normal number in single precision
 
@@ -64,10 +67,11 @@ class Watchdog:
     """Undo a window that ends far above the recent ones, and lower the learning rate for a while.
 
     Attributes:
-        memory: Number of kept ends that a window is compared with. A window is this part of the steps so far.
-        slack: A window may end this many times as high above the lowest of these ends as their median is, and give
-            back one part in so many of what is gained since the start. A window of fewer than `memory` steps that
-            gives back more than one part in `slack` squared is steep: it is kept, but lowers the scale.
+        memory: Number of kept ends that a window is compared with, at least 2. A window is this part of the steps so
+            far.
+        slack: A window may end this many median changes (from one of these ends to the next) above the lowest of them,
+            and give back one part in so many of what is gained since the start. A window of fewer than `memory` steps
+            that gives back more than one part in `slack` squared is steep: it is kept, but lowers the scale.
         shrink: Factor of the scale after an undone or steep window; each way back up is a division by it.
         first_window: Number of steps of the first windows.
         last_window: Number of steps that windows grow to.
@@ -165,11 +169,12 @@ class Watchdog:
         last, top = memory.ends[-1], memory.f_0 + memory.error
         if memory.lowest >= memory.f_0 - memory.error:
             return max(last, top), math.inf  # nothing is gained yet, so the ends say nothing about what is normal
-        ends, gain = sorted(memory.ends), top - memory.lowest
+        gain = top - memory.lowest
         noise = memory.error if memory.noise is None else memory.noise
+        change = median_high(abs(end - start) for start, end in pairwise(memory.ends))
         # Ends may differ by less than the sample can tell: on a plateau, and where it lacks the few rows that matter.
-        recent = ends[0] + max(noise, self.slack * (ends[len(ends) // 2] - ends[0]))
-        # The median may creep up from window to window; the lowest loss since the start does not.
+        recent = min(memory.ends) + max(noise, self.slack * change)
+        # The recent ends may creep up from window to window; the lowest loss since the start does not.
         room = max(self.slack * max(memory.error, noise), gain / self.slack)
         steep = memory.lowest + gain / self.slack**2 if memory.window < self.memory else math.inf
         return max(last, min(top, recent, memory.lowest + room)), steep
