@@ -34,8 +34,8 @@ def numbered(rows=1000):
     return x, x.clone()
 
 
-@pytest.mark.parametrize(("batch_size", "rows"), [(100, 50), (33, 17), (8, 16), (2000, 512)])
-def test_half_a_batch_where_rows_are_dear(batch_size, rows):
+@pytest.mark.parametrize(("batch_size", "rows"), [(100, 100), (8, 16), (2000, 512)])
+def test_one_batch_where_rows_are_dear(batch_size, rows):
     batches = sample_batches(TensorBatches(*numbered(3000), batch_size=batch_size), products=math.inf)
     assert [len(x) for x, _ in batches] == [rows]
 
@@ -47,7 +47,7 @@ def test_many_rows_where_they_cost_nothing():
 
 def test_rows_are_cheap_in_a_small_network_of_linear_layers_alone():
     x = torch.randn(600, 3)
-    for layers, rows in (([], 512), ([nn.Dropout()], 512), ([nn.LayerNorm(1)], 16)):
+    for layers, rows in (([], 512), ([nn.Dropout()], 512), ([nn.LayerNorm(1)], 20)):
         objective = Objective(nn.Sequential(nn.Linear(3, 1), *layers), MSE, TensorBatches(x, x[:, :1], batch_size=20))
         objective.sample()()
         assert objective.evaluated_rows == rows
@@ -163,7 +163,7 @@ def test_the_error_shows_what_a_sample_without_the_rare_large_rows_misses():
 
 
 def test_parts_have_no_row_in_common_and_are_equally_large():
-    parts = list(sample_parts(TensorBatches(*numbered(), batch_size=600), products=10**9))
+    parts = list(sample_parts(TensorBatches(*numbered(), batch_size=300), products=10**9))
     rows = [row for part in parts for row in rows_of(part)]
     assert [len(rows_of(part)) for part in parts] == [300, 300, 300]
     assert len(set(rows)) == 900

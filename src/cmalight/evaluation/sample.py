@@ -14,11 +14,11 @@ from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.counting import batch_size
 
 SEED = 0x5A3917
-# Half a batch, so that an evaluation costs about a fifth of a step; at least this many rows, and at most _ROWS.
-# docs/results/speed.md has the cost.
+# One batch: an evaluation has a forward pass only, so it costs less than half of a step (docs/results/speed.md).
+# At least this many rows, and at most _ROWS. Half a batch is too noisy: chance slows a sound run down.
 _LEAST_ROWS = 16
 # More rows where they cost next to nothing: up to this many multiplications.
-_ROWS, _PRODUCTS = 512, 1 << 22
+_ROWS, _PRODUCTS = 512, 1 << 20
 # The sample and others of its size show, once, how far the sample's loss may be from that of all data.
 _PARTS = 8
 
@@ -85,7 +85,7 @@ def _cut(population: Sequence[int], size: int, products: float, rows: Sequence[i
 
 def _rows(batch_size: int, products: float) -> int:
     """How many rows a sample has."""
-    return min(_ROWS, max(_LEAST_ROWS, math.ceil(batch_size / 2), int(_PRODUCTS / max(1, products))))
+    return min(_ROWS, max(_LEAST_ROWS, batch_size, int(_PRODUCTS / max(1, products))))
 
 
 def _drawn(population: Sequence[int], count: int) -> list[list[int]]:
