@@ -162,6 +162,21 @@ def test_the_error_shows_what_a_sample_without_the_rare_large_rows_misses():
     assert 0.5 * objective() < objective.sample().error() < 2.0 * objective()
 
 
+def test_a_row_outside_the_sample_that_is_not_finite_does_not_hide_the_error():
+    y = torch.randn(5000, 1)
+    objective = Objective(constant_model(), MSE, (torch.ones(5000, 1), y))
+    drawn = [part[0][0].long() for part in sample_parts(TensorBatches(torch.arange(5000.0), y), products=2)]
+    y[drawn[1][0]] = math.nan
+    assert math.isfinite(objective.sample()())
+    assert 0.02 < objective.sample().error() < 0.2  # sqrt(2 / 512) is 0.06
+
+
+def test_a_batch_sampler_of_torch_has_the_size_of_the_batches():
+    dataset = TensorDataset(*numbered())
+    loader = DataLoader(dataset, batch_sampler=BatchSampler(RandomSampler(dataset), 100, drop_last=False))
+    assert len(rows_of(sample_batches(loader, products=math.inf))) == 100
+
+
 def test_parts_have_no_row_in_common_and_are_equally_large():
     parts = list(sample_parts(TensorBatches(*numbered(), batch_size=300), products=10**9))
     rows = [row for part in parts for row in rows_of(part)]

@@ -81,10 +81,10 @@ def test_a_window_may_end_the_last_error_above_the_lowest_recent_end() -> None:
 
 
 def test_only_the_last_ends_count() -> None:
-    memory = after([90.0, 50.0, *[10.0] * 9, 9.0])
-    assert memory.ends == (*[10.0] * 9, 9.0)
-    assert memory.lowest == 9.0
-    assert bound(memory) == 9.0  # eight of nine changes are 0
+    memory = after([90.0, 70.0, 50.0, 30.0, 10.0, *[11.0, 10.0] * 4, 11.0])
+    assert memory.ends == (10.0, *[11.0, 10.0] * 4, 11.0)
+    assert bound(memory) == 10.0 + 4 * 1.0
+    assert bound(after([90.0, 70.0, 50.0, 30.0, 10.0, *[11.0, 10.0] * 2])) == 10.0 + 90.0 / 4  # changes of 20 count
 
 
 def test_a_window_that_ends_no_higher_than_it_began_is_kept() -> None:

@@ -202,17 +202,18 @@ class Objective:
             pieces: The sample, in small batches.
 
         Returns:
-            The distance to the mean of several parts plus the standard error of that mean; where the data are no more
-            than the sample, the standard error by the pieces; 0 where nothing can be compared.
+            The distance to the mean of several parts plus the standard error of that mean. If the data are no more
+            than the sample, or another part is not finite: the standard error by the pieces; 0 if there is one only.
         """
         with self._sample_parts() as drawn:
             parts = list(drawn)
         shared = int(min(row[0] for row in self._ranks.gather(float(len(parts)))))
-        if shared < 2:
-            return self._mean_and_error([[piece] for piece in pieces])[1]
-        mean, by_parts = self._mean_and_error(parts[:shared])
-        distance = abs(self.sample()() - mean) + by_parts
-        return distance if math.isfinite(distance) else 0.0
+        if shared > 1:
+            mean, by_parts = self._mean_and_error(parts[:shared])
+            distance = abs(self.sample()() - mean) + by_parts
+            if math.isfinite(distance):
+                return distance
+        return self._mean_and_error([[piece] for piece in pieces])[1]
 
     def _mean_and_error(self, parts: Sequence[Sequence[Any]]) -> tuple[float, float]:
         """The mean over the losses of these parts, over all ranks, and its standard error."""
@@ -361,7 +362,7 @@ class Sample:
 
 
 def _products_per_row(model: nn.Module) -> float:
-    """Multiplications of a forward pass per row: one per weight of linear layers; infinite if others have weights."""
+    """Multiplications of a forward pass per row: one per weight, if all weights are of linear layers, else infinite."""
     with_weights = [module for module in model.modules() if next(module.parameters(recurse=False), None) is not None]
     if not all(isinstance(module, nn.Linear) for module in with_weights):
         return math.inf

@@ -14,11 +14,11 @@ from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.counting import batch_size
 
 SEED = 0x5A3917
-# One batch: an evaluation has a forward pass only, so it costs less than half of a step (docs/results/speed.md).
-# At least this many rows, and at most _ROWS. Half a batch is too noisy: chance slows a sound run down.
-_LEAST_ROWS = 16
-# More rows where they cost next to nothing: up to this many multiplications.
-_ROWS, _PRODUCTS = 512, 1 << 20
+# One batch, but 16 to 512 rows. Its forward pass costs less than half of a step (docs/results/speed.md).
+# Half a batch was too noisy: sound runs were slowed down by chance.
+_LEAST_ROWS, _ROWS = 16, 512
+# More rows where they cost next to nothing: up to this many multiplications per evaluation.
+_PRODUCTS = 1 << 20
 # The sample and others of its size show, once, how far the sample's loss may be from that of all data.
 _PARTS = 8
 
@@ -58,7 +58,8 @@ def sample_parts(data: Iterable[Any], *, products: float, rows: Sequence[int] | 
         cut = list(loader.batch_sampler or ())
         yield from ([_item_batch(loader, cut[number]) for number in numbers] for numbers in _drawn(range(len(cut)), 1))
     else:
-        for part in _cut(_population(loader), loader.batch_size or 1, products, rows):
+        rows_at_once = loader.batch_size or int(getattr(loader.batch_sampler, "batch_size", 1))
+        for part in _cut(_population(loader), rows_at_once, products, rows):
             yield [_item_batch(loader, numbers) for numbers in part if numbers]
 
 

@@ -38,7 +38,7 @@ class Controlled(WindowOptimizer):
 
     The optimizer copies its state at the start of a window of steps, and evaluates a small sample of the objective at
     the end. A window that ends too high is undone: weights, buffers and the base's state are restored bit for bit, and
-    `scale` is halved. Your learning rate is yours: `param_groups[i]["lr"]` is what you or your scheduler set, before
+    `scale` is lowered. Your learning rate is yours: `param_groups[i]["lr"]` is what you or your scheduler set, before
     and after every step. During the step it is multiplied by `scale` and, if you give `total_steps` or `progress`, by
     a schedule of warm-up, constant and linear decay. With a scheduler of your own, leave both out.
 
@@ -135,7 +135,7 @@ class Controlled(WindowOptimizer):
         self.window = None
         self._memory: Memory | None = None
         self._share: float | None = None  # of several ranks, agreed where a window begins
-        self._last_progress: float | None = None  # of the last step
+        self._last_progress: float | None = None  # that the last step's factor was computed from
         self._said: set[str] = set()
         self.watch(*modules_of(objective))
         # The first window opens after a forward pass, which may already have spoilt running statistics.
@@ -315,7 +315,7 @@ class Controlled(WindowOptimizer):
             _check_objective(objective)
             self.objective = objective
             self.watch(*modules_of(objective))
-        self._memory = None
+        self._memory = self._share = None
         self.window = None
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -388,7 +388,7 @@ class Controlled(WindowOptimizer):
         return scale if share is None else scale * self.rule.factor(share, steps)
 
     def _progress(self, steps: int) -> float | None:
-        """The share of the run that is done after so many steps; None if nobody knows. Ask a clock once per step."""
+        """The share of the run that is done after so many steps; None if nobody knows. Call it once per step."""
         if self.total_steps is None:
             return None if self.progress is None else self._agreed_share()
         if steps >= self.total_steps:
@@ -457,7 +457,7 @@ class Controlled(WindowOptimizer):
 
     def load_control_state(self, saved: dict[str, Any] | None) -> None:
         """Take what `control_state` gave; `total_steps` of the constructor wins over the saved one."""
-        self._memory, self.steps, self._last_progress = None, 0, None
+        self._memory, self.steps, self._share, self._last_progress = None, 0, None, None
         if saved is None:
             return
         self.steps = int(saved["steps"])

@@ -1,9 +1,9 @@
 """The watchdog: keep or undo a window of steps by the loss at its end; and the schedule of the learning rate.
 
 The rule is non-monotone, as in Grippo, Lampariello and Lucidi (1986): a window may end higher than it began. Their
-bound is the highest of the last ends. Here it is the lowest and some typical changes from one end to the next, because
-one early high end would allow a collapse for as long as the rule remembers it. The rule compares differences of losses
-only, so f and a f + b (a > 0) give one run.
+bound is the highest of the last ends. Here it is the lowest of them plus a few times the typical change from one end to
+the next, because one early high end would allow a collapse for as long as the rule remembers it. The rule compares
+differences of losses only, so f and a f + b (a > 0) give one run.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Watchdog:
-    """Undo a window that ends far above the recent ones, and lower the learning rate for a while.
+    """Undo a window that rises further than ends usually move, and lower the learning rate for a while.
 
     Attributes:
         memory: Number of kept ends that a window is compared with, at least 2. A window is this part of the steps so
             far.
         slack: A window may end this many median changes (from one of these ends to the next) above the lowest of them,
-            and give back one part in so many of what is gained since the start. A window of fewer than `memory` steps
-            that gives back more than one part in `slack` squared is steep: it is kept, but lowers the scale.
+            and may give back 1/slack of the gain since the start. A window planned for fewer than `memory` steps that
+            gives back more than 1/slack² is steep: it is kept, but lowers the scale.
         shrink: Factor of the scale after an undone or steep window; each way back up is a division by it.
         first_window: Number of steps of the first windows.
         last_window: Number of steps that windows grow to.
@@ -115,8 +115,8 @@ class Watchdog:
             memory: The memory from `init` or from the last window.
             f_end: Loss where the window ends, on the sample of f_0. NaN and infinity are undone.
             steps: Number of steps in the window.
-            progress: As in `factor`, for its last step; None after the warm-up, or without one. During the warm-up the
-                peak learning rate is lowered to below what has failed, not to a part of what was never tried.
+            progress: Share of the run at its last step; None without a warm-up. A failure during the warm-up lowers
+                the peak to half the learning rate that failed: half the peak might still be too high.
 
         Returns:
             The verdict, and the memory for the next window.
@@ -160,7 +160,7 @@ class Watchdog:
         return min(1.0, max(self.floor, progress / self.warmup))
 
     def _bounds(self, memory: Memory) -> tuple[float, float]:
-        """The highest loss at which a window is kept, and the highest at which one that rises is not steep.
+        """The highest loss at which a window is kept, and the loss above which a window that rises is steep.
 
         Steps that are far too long do their damage in the first windows, and the loss hardly shows it: so a short
         window may be kept and lower the scale. Undoing it would not help: it restores the momentum, which leads upwards
