@@ -1,16 +1,22 @@
 # Everything runs in an environment of its own, made from pyproject.toml and constraints.txt on first use.
+# TORCH is the version of the tests; `make test-oldest` has an environment with the lowest versions that are claimed.
 PYTHON ?= python3
 VENV ?= .venv
+OLDEST ?= .venv-oldest
+TORCH ?= 2.13.0
 BIN := $(VENV)/bin
 # One worker per core; each test process uses one torch thread. The tests of a file share a worker, so that what they
 # share is made once, and the longest files come first (tests/conftest.py).
 WORKERS ?= auto
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-fast fuzz lint types bench docs docs-serve dist release clean
+.PHONY: demo test test-fast test-oldest fuzz lint types bench docs docs-serve dist release clean
 
-demo: $(VENV)/ready
-	$(BIN)/cmalight demo
+# Data and page need no network. An interpreter that has all packages is used as it is; else the environment is made.
+NEEDED := import filelock, pandas, plotly, pooch, pydantic, rich, sklearn, torch
+demo:
+	@if $(PYTHON) -c '$(NEEDED)' 2>/dev/null; then PYTHONPATH=src $(PYTHON) -m cmalight demo; \
+	else $(MAKE) $(VENV)/ready && $(BIN)/cmalight demo; fi
 
 test: lint types
 	$(PYTEST) --cov --cov-report=term-missing:skip-covered
@@ -18,6 +24,10 @@ test: lint types
 
 test-fast: $(VENV)/ready
 	$(PYTEST) -m "not slow" -q
+
+# The fast tests with the lowest versions that pyproject.toml claims.
+test-oldest: $(OLDEST)/ready
+	$(OLDEST)/bin/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" -q --ignore tests/docs
 
 # Damaged and hostile files, and interruptions: how many cases of each kind, and which.
 CASES ?= 2000
@@ -57,20 +67,22 @@ bench: $(VENV)/ready
 	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
 
 clean:
-	rm -rf $(VENV) .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache dist site
+	rm -rf $(VENV) $(OLDEST) .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache dist site
 
-# pip fetches the pinned versions, torch in the build that this machine's index or PIP_FIND_LINKS has. Then it installs
-# from these files alone, and refuses one whose hash is not listed. The last install fails where a pin is missing.
+# pip refuses a file whose hash is not in constraints.txt. Torch comes in the build, for the CPU or for CUDA, that this
+# machine's index has, with the libraries that the build requires. The last install fails if a pin is missing.
 PIP := $(BIN)/python -m pip --quiet
-WHEELS := $(VENV)/wheels
-$(VENV)/ready: pyproject.toml constraints.txt constraints-cuda.txt
+$(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed for the pinned tools" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
-	rm -rf $(WHEELS) && mkdir $(WHEELS)
-	sed -n 's/ *\\$$//; /==/p' constraints.txt > $(WHEELS)/pins.txt
-	$(PIP) download --only-binary :all: --no-deps --dest $(WHEELS) --requirement $(WHEELS)/pins.txt
-	$(PIP) install --no-index --find-links $(WHEELS) --no-deps --require-hashes --requirement constraints.txt
-	ls $(WHEELS)/torch-*+cpu-*.whl >$(WHEELS)/cpu.txt 2>&1 || $(PIP) install --no-deps --require-hashes --requirement constraints-cuda.txt
+	$(PIP) install --only-binary :all: --no-deps --require-hashes --requirement constraints.txt
+	$(PIP) install --only-binary :all: torch==$(TORCH)
 	$(PIP) install --no-index --no-build-isolation --editable ".[dev]"
-	rm -rf $(WHEELS)
+	touch $@
+
+# uv resolves the lowest versions. UV_TORCH_BACKEND=cpu takes torch for the CPU.
+$(OLDEST)/ready: pyproject.toml
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip --quiet install uv
+	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST) --resolution lowest-direct --editable ".[all,test]"
 	touch $@

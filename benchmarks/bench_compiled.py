@@ -1,5 +1,6 @@
-"""Processor time of one training step: compiled, eager and, where it is installed, `jax.lax.scan`.
+"""Processor time of one training step on the paper's networks: compiled, eager and, if installed, `jax.lax.scan`.
 
+And of whole compiled epochs: IG's, with the model measured after each, and CMA's, which evaluates f after each.
 Batches of 128, float32, one thread. The contestants take turns, an epoch each, and the fastest epoch counts, so that
 other work on the machine disturbs as little as possible. Run with:
 
@@ -15,10 +16,13 @@ os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_paralleli
 
 import argparse
 import importlib.util
+import math
+import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,17 +30,39 @@ from common import BATCH, Case, interleaved, table
 from torch import nn
 from torch.optim import Optimizer
 
-from cmalight.compiled import compile_training
+from cmalight.compiled import Evaluator, compile_training
 from cmalight.evaluation.batches import TensorBatches
+from cmalight.models import paper_network
+from cmalight.optim import CMA, IG
 from cmalight.optim.soap import SOAP
 
+LR = 0.05  # with which CMA accepts most epochs after one evaluation
+EPOCH_STEPS = 100  # of the smallest network; fewer of larger ones
+
+
+@dataclass(frozen=True)
+class PaperCase(Case):
+    """A network of the paper's Table 2; `weight` is by what its epochs are shorter than those of the smallest."""
+
+    def model(self) -> nn.Sequential:
+        torch.manual_seed(0)
+        return paper_network(self.name.strip("[]"), self.inputs, bias=True)
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        return EPOCH_STEPS // self.weight
+
+
 CASES = (
-    Case("[1x50]", 9, (50,)),
-    Case("[3x20]", 55, (20,) * 3),
-    Case("[5x50]", 55, (50,) * 5),
-    Case("[10x50]", 55, (50,) * 10),
+    PaperCase("[1x50]", 9, ()),
+    PaperCase("[3x20]", 55, ()),
+    PaperCase("[5x50]", 55, ()),
+    PaperCase("[10x50]", 55, ()),
+    PaperCase("[12x300]", 55, (), weight=10),
+    PaperCase("[12x500]", 55, (), weight=20),
+    PaperCase("[30x500]", 55, (), weight=25),
 )
-STEPS, EAGER_STEPS = 100, 10
 OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
     "SGD": lambda parameters: torch.optim.SGD(parameters, lr=1e-3),
     "Adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-3),
@@ -59,26 +85,27 @@ print(time.perf_counter() - begin)
 """
 
 
-def compiled(case: Case, make: Callable[[Any], Optimizer]) -> Callable[[], float]:
+def compiled(case: PaperCase, make: Callable[[Any], Optimizer]) -> Callable[[], float]:
     """Seconds per step."""
     model = case.model()
-    batches = TensorBatches(*case.table(STEPS * BATCH))
+    batches = TensorBatches(*case.table(case.steps * BATCH))
     program = compile_training(model, nn.MSELoss(), make(model.parameters()), batches)
 
     def epoch() -> float:
         begin = time.process_time()
         program.begin_epoch(batches.permutation(0))
-        program.run([1.0] * STEPS)
-        return (time.process_time() - begin) / STEPS
+        program.run([1.0] * case.steps)
+        return (time.process_time() - begin) / case.steps
 
     return epoch
 
 
-def eager(case: Case, make: Callable[[Any], Optimizer]) -> Callable[[], float]:
+def eager(case: PaperCase, make: Callable[[Any], Optimizer]) -> Callable[[], float]:
     """Seconds per step."""
     model, loss_fn = case.model(), nn.MSELoss()
     optimizer = make(model.parameters())
-    batches = TensorBatches(*case.table(EAGER_STEPS * BATCH))
+    count = min(10, case.steps)
+    batches = TensorBatches(*case.table(count * BATCH))
 
     def epoch() -> float:
         begin = time.process_time()
@@ -86,26 +113,25 @@ def eager(case: Case, make: Callable[[Any], Optimizer]) -> Callable[[], float]:
             optimizer.zero_grad()
             loss_fn(model(x), y).backward()
             optimizer.step()
-        return (time.process_time() - begin) / EAGER_STEPS
+        return (time.process_time() - begin) / count
 
     return epoch
 
 
-def scanned(case: Case, name: str) -> Callable[[], float]:
+def scanned(case: PaperCase, name: str) -> Callable[[], float]:
     """Seconds per step of `jax.lax.scan` with SGD or Adam."""
     import jax
     import jax.numpy as jnp
 
-    x, y = (jnp.asarray(t.numpy()) for t in case.table(STEPS * BATCH))
-    linears = [m for m in case.model() if isinstance(m, nn.Linear)]
-    weights = [tuple(jnp.asarray(p.detach().numpy()) for p in (m.weight, m.bias)) for m in linears]
-    rows = jnp.asarray(torch.randperm(len(x)).view(STEPS, BATCH).numpy())
+    x, y = (jnp.asarray(t.numpy()) for t in case.table(case.steps * BATCH))
+    layers = list(case.model())
+    weights = [tuple(jnp.asarray(p.detach().numpy()) for p in layer.parameters()) for layer in layers]
+    rows = jnp.asarray(torch.randperm(len(x)).view(case.steps, BATCH).numpy())
 
     def loss(weights: Any, x: Any, y: Any) -> Any:
-        for matrix, bias in weights[:-1]:
-            x = jax.nn.sigmoid(x @ matrix.T + bias)
-        matrix, bias = weights[-1]
-        return jnp.mean((x @ matrix.T + bias - y) ** 2)
+        for layer, own in zip(layers, weights, strict=True):
+            x = x @ own[0].T + own[1] if isinstance(layer, nn.Linear) else jax.nn.sigmoid(x)
+        return jnp.mean((x - y) ** 2)
 
     def step(state: Any, chosen: Any) -> Any:
         weights, first, second, count = state
@@ -127,12 +153,66 @@ def scanned(case: Case, name: str) -> Callable[[], float]:
     def epoch() -> float:
         begin = time.process_time()
         jax.block_until_ready(scan(state))
-        return (time.process_time() - begin) / STEPS
+        return (time.process_time() - begin) / case.steps
 
     return epoch
 
 
-def steps(case: Case, rounds: int) -> list[list[str]]:
+class CompiledObjective:
+    """f by the kernel, as `fit` gives it to CMA."""
+
+    def __init__(self, evaluator: Evaluator, model: nn.Module, samples: int) -> None:
+        self._evaluator, self.model, self.samples = evaluator, model, samples
+        self.evaluations = 0
+
+    def __call__(self) -> float:
+        self.evaluations += 1
+        return self._evaluator.loss()
+
+
+def whole_epoch(case: PaperCase, make: Callable[..., Any], *, measured: bool = False) -> Callable[[], float]:
+    """Gives seconds of an epoch of IG or CMA, with loss and outputs in eval mode measured after it if asked for.
+
+    NaN for an epoch of CMA that needs a line search: it evaluates f more than once.
+    """
+    model, loss_fn = case.model(), nn.MSELoss()
+    optimizer = make(model.parameters(), lr=LR)
+    batches = TensorBatches(*case.table(case.steps * BATCH))
+    program = compile_training(model, loss_fn, optimizer, batches)
+    objective = CompiledObjective(Evaluator(model, loss_fn, batches, mode="train"), model, batches.samples)
+    measurement = Evaluator(model, loss_fn, batches, mode="eval")
+
+    def epoch() -> float:
+        objective.evaluations = 0
+        begin = time.process_time()
+        program.begin_epoch(batches.permutation(0))
+        with optimizer.epoch(objective if optimizer.needs_objective else None) as running:
+            running.advance([BATCH] * case.steps, program.run)
+        if measured:
+            measurement.refresh()
+            measurement.measure()
+        return time.process_time() - begin if objective.evaluations <= 1 else math.nan
+
+    return epoch
+
+
+def epochs(case: PaperCase, rounds: int) -> list[str]:
+    """IG's epoch, and by what factor the others are longer; medians of the rounds."""
+    contestants = {
+        "IG": whole_epoch(case, IG),
+        "measured": whole_epoch(case, IG, measured=True),
+        "CMA": whole_epoch(case, CMA),
+    }
+    times = interleaved(contestants, rounds)
+    medians = {
+        name: statistics.median([value for value in values if value == value] or [math.nan])
+        for name, values in times.items()
+    }
+    ratios = [f"**{medians[name] / medians['IG']:.2f}**" for name in ("measured", "CMA")]
+    return [case.name, f"{1e3 * medians['IG']:.2f} ms", *ratios]
+
+
+def steps(case: PaperCase, rounds: int) -> list[list[str]]:
     contestants: dict[str, Callable[[], float]] = {}
     for name, make in OPTIMIZERS.items():
         contestants[f"{name} compiled"] = compiled(case, make)
@@ -163,10 +243,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30, help="epochs of every contestant")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    print(f"Load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     rows = [row for case in CASES for row in steps(case, options.rounds)]
     header = ["network", "optimizer", "compiled", "eager", "eager / compiled", "jax.lax.scan", "JAX / compiled"]
     print(table([*header, "of Adam's compiled step"], rows))
-    print(f"\nFirst epoch in a fresh process, after the import: {first_epoch():.2f} s")
+    header = ["network", "epoch of IG", "measured / IG", "CMA, one evaluation / IG"]
+    print()
+    print(table(header, [epochs(case, options.rounds) for case in CASES]))
+    print(f"\nLoad of the machine: {os.getloadavg()[0]:.1f}")
+    print(f"First epoch in a fresh process, after the import: {first_epoch():.2f} s")
 
 
 if __name__ == "__main__":

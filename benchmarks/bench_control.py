@@ -1,4 +1,4 @@
-"""What the watchdog costs where nothing goes wrong: the time of `Auto` over that of plain SOAP, and of AdamW.
+"""What the watchdog costs while nothing goes wrong: the time of `Auto` over that of plain SOAP, and of AdamW.
 
 Processor time of whole training steps, one thread, each workload in turns in one process:
 
@@ -15,10 +15,10 @@ import warnings
 from collections.abc import Callable, Iterator
 
 import torch
+from common import workloads
 from torch import Tensor
 
 from cmalight import SOAP, Auto, Objective, TensorBatches
-from cmalight.bench import workloads
 from cmalight.bench.problems import Problem
 
 NAMES = ("resnet-digits", "gpt", "vit", "lstm", "denoiser", "mlp")
@@ -36,7 +36,7 @@ def trainer(problem: Problem, name: str, size: int, steps: int) -> Callable[[int
     model = problem.make_model().train()
     batches = TensorBatches(*problem.train, batch_size=size)
     if name == "auto":
-        optimizer = Auto(model.parameters(), Objective(model, problem.loss_fn, batches), total_steps=steps)
+        optimizer = Auto(model, objective=Objective(model, problem.loss_fn, batches), total_steps=steps)
     else:
         optimizer = (SOAP if name == "soap" else torch.optim.AdamW)(model.parameters(), lr=1e-2)
     stream = endless(batches)
@@ -45,8 +45,9 @@ def trainer(problem: Problem, name: str, size: int, steps: int) -> Callable[[int
         start = time.process_time()
         for inputs, target in itertools.islice(stream, count):
             optimizer.zero_grad()
-            problem.loss_fn(model(inputs), target).backward()
-            optimizer.step()
+            loss = problem.loss_fn(model(inputs), target)
+            loss.backward()
+            optimizer.step(loss) if isinstance(optimizer, Auto) else optimizer.step()
         return time.process_time() - start
 
     return take

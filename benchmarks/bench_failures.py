@@ -1,7 +1,8 @@
-"""What the watchdog saves where something goes wrong: SOAP alone and `Auto`, with the same start and schedule.
+"""What saves a run in which something goes wrong: SOAP alone, SOAP with today's remedies, or `Auto`.
 
     python benchmarks/bench_failures.py --seeds 3
 
+All have the same start and schedule.
 Final training loss over that of SOAP alone where nothing goes wrong. "dead" is a loss that is not finite.
 """
 
@@ -9,18 +10,26 @@ from __future__ import annotations
 
 import argparse
 import math
+import statistics
 import warnings
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from cmalight import SOAP, Auto, Objective, TensorBatches
-from cmalight.rules.watchdog import Watchdog
 
 EPOCHS, BATCH, BAD_STEP = 40, 128, 500
 Batch = tuple[Tensor, Tensor]
+Parameters = Sequence[nn.Parameter]
+Guard = Callable[[Parameters, float], bool]
+
+
+def scheduled(t: float) -> float:
+    return max(1e-3, min(1.0, t / 0.05, (1 - t) / 0.4))
 
 
 def same(x: Tensor, y: Tensor) -> Batch:
@@ -55,30 +64,116 @@ def problem(seed: int) -> tuple[Tensor, Tensor, nn.Module]:
     return x, y, nn.Sequential(nn.Linear(8, 50), nn.ReLU(), nn.Linear(50, 50), nn.ReLU(), nn.Linear(50, 1))
 
 
-def train(failure: Failure, seed: int, *, watched: bool) -> float:
+class Guarded:
+    """SOAP under the same schedule, with one of the remedies that people use today.
+
+    Args:
+        model: What is trained.
+        lr: The peak learning rate.
+        total: The number of steps.
+        guard: Called with the parameters and the loss before each step; may change gradients. False skips the step.
+    """
+
+    def __init__(self, model: nn.Module, lr: float, total: int, guard: Guard) -> None:
+        self.base = SOAP(model.parameters(), lr=lr)
+        self.param_groups = self.base.param_groups
+        self._total, self._steps, self._guard = total, 0, guard
+
+    def zero_grad(self) -> None:
+        self.base.zero_grad()
+
+    def step(self, loss: Tensor) -> None:
+        lr = self.param_groups[0]["lr"]
+        self.param_groups[0]["lr"] = lr * scheduled((self._steps + 0.5) / self._total)
+        if self._guard([p for p in self.param_groups[0]["params"] if p.grad is not None], loss.item()):
+            self.base.step()
+        self.param_groups[0]["lr"] = lr
+        self._steps += 1
+
+
+def unguarded(parameters: Parameters, loss: float) -> bool:  # noqa: ARG001 (a guard is told both)
+    return True
+
+
+def clip(parameters: Parameters, loss: float) -> bool:  # noqa: ARG001
+    """Clip the gradient by norm 1."""
+    nn.utils.clip_grad_norm_(parameters, 1.0)
+    return True
+
+
+class ZClip:
+    """Clip norms more than 2.5 deviations above their running mean (arXiv 2504.02507): the further, the harder."""
+
+    def __init__(self) -> None:
+        self._norms: list[float] = []
+        self._mean = self._variance = 0.0
+
+    def __call__(self, parameters: Parameters, loss: float) -> bool:  # noqa: ARG002
+        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]).item()
+        if not math.isfinite(norm):
+            return False
+        if len(self._norms) < 25:
+            self._norms.append(norm)
+            self._mean, self._variance = statistics.mean(self._norms), statistics.pvariance(self._norms)
+            return True
+        deviation = math.sqrt(self._variance)
+        z = (norm - self._mean) / deviation
+        if z > 2.5:
+            clipped = self._mean + deviation * 2.5**2 / z
+            for p in parameters:
+                p.grad.mul_(clipped / norm)  # type: ignore[union-attr]
+            norm = clipped
+        self._variance = 0.97 * self._variance + 0.03 * (norm - self._mean) ** 2
+        self._mean = 0.97 * self._mean + 0.03 * norm
+        return True
+
+
+class SkipOutliers:
+    """Skip steps whose loss is not finite, or six deviations above the mean of the last hundred."""
+
+    def __init__(self) -> None:
+        self._losses: deque[float] = deque(maxlen=100)
+
+    def __call__(self, parameters: Parameters, loss: float) -> bool:  # noqa: ARG002
+        if not math.isfinite(loss):
+            return False
+        known = len(self._losses) >= 25
+        if known and loss > statistics.mean(self._losses) + 6 * statistics.pstdev(self._losses):
+            return False
+        self._losses.append(loss)
+        return True
+
+
+GUARDS: dict[str, Callable[[], Guard]] = {
+    "SOAP alone": lambda: unguarded,
+    "clipped by norm 1": lambda: clip,
+    "ZClip": ZClip,
+    "outliers skipped": SkipOutliers,
+}
+METHODS = (*GUARDS, "Auto", "Auto with an objective")
+
+
+def train(failure: Failure, seed: int, method: str) -> float:
     """The final loss over all data, in float32."""
     x, y, model = problem(seed)
     model.to(failure.dtype)
     loader = TensorBatches(x.to(failure.dtype), y.to(failure.dtype), batch_size=BATCH, seed=seed)
     loss_fn, total = nn.MSELoss(), EPOCHS * len(loader)
-    factor = 1.0
-    if watched:
-        optimizer = Auto(model.parameters(), Objective(model, loss_fn, loader), total_steps=total, lr=failure.lr)
+    if method in GUARDS:
+        optimizer: Any = Guarded(model, failure.lr, total, GUARDS[method]())
     else:
-        optimizer = SOAP(model.parameters(), lr=failure.lr)
+        objective = Objective(model, loss_fn, loader) if method == "Auto with an objective" else None
+        optimizer = Auto(model, objective=objective, total_steps=total, lr=failure.lr)
     for step, (inputs, target) in enumerate(batch for _ in range(EPOCHS) for batch in loader):
-        if failure.restarts and step == BAD_STEP:
-            factor = 10.0
-            (optimizer.base if watched else optimizer).state.clear()
-        schedule = 1.0 if watched else Watchdog().factor((step + 0.5) / total, step)
-        for group in optimizer.param_groups:
-            group["lr"] = failure.lr * factor * schedule
-        inputs, target = failure.spoil(inputs, target) if step == BAD_STEP else (inputs, target)
+        if step == BAD_STEP:
+            inputs, target = failure.spoil(inputs, target)
+            if failure.restarts:
+                optimizer.base.state.clear()
+                optimizer.param_groups[0]["lr"] *= 10
         optimizer.zero_grad()
-        loss_fn(model(inputs), target).backward()
-        optimizer.step()
-    if watched:
-        optimizer.judge()
+        loss = loss_fn(model(inputs), target)
+        loss.backward()
+        optimizer.step(loss)
     with torch.no_grad():
         return loss_fn(model.float()(x), y).item()
 
@@ -94,11 +189,11 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    reference = [train(FAILURES["nothing"], seed, watched=False) for seed in range(args.seeds)]
-    print("| what goes wrong | SOAP alone | Auto |\n|---|---|---|")
+    reference = [train(FAILURES["nothing"], seed, "SOAP alone") for seed in range(args.seeds)]
+    print("| what goes wrong | " + " | ".join(METHODS) + " |\n|---" + "|---" * len(METHODS) + "|")
     for name, failure in FAILURES.items():
-        both = [[train(failure, seed, watched=watched) for seed in range(args.seeds)] for watched in (False, True)]
-        print(f"| {name} | {shown(both[0], reference)} | {shown(both[1], reference)} |", flush=True)
+        cells = [shown([train(failure, s, method) for s in range(args.seeds)], reference) for method in METHODS]
+        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
-"""What iterating TensorBatches costs against a DataLoader, and fit under CMALight against fit under torch's SGD."""
+"""What iterating TensorBatches costs against a DataLoader, CMALight in fit against SGD, and what checkpoints cost."""
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import tempfile
+import time
 from collections.abc import Iterable
+from pathlib import Path
 
 import torch
 from common import BATCH, DEEP, SMALL, Case, interleaved, ratio, seconds, table
@@ -75,6 +78,28 @@ def loops(rounds: int) -> str:
     return table(["fit", f"an epoch of {BATCHES} batches under SGD", "CMALight / SGD"], rows)
 
 
+def seconds_with(checkpoint: Path | None, epochs: int) -> float:
+    """Wall time of a run of many small epochs, saves included."""
+    x, y = torch.rand(60, 4), torch.rand(60, 1)
+    model = nn.Sequential(nn.Linear(4, 5), nn.Sigmoid(), nn.Linear(5, 1))
+    options = {"optimizer": "adam", "batch_size": 10, "max_epochs": epochs, "progress": False}
+    started = time.perf_counter()
+    fit(model, nn.MSELoss(), (x, y), checkpoint=checkpoint, **options)
+    return time.perf_counter() - started
+
+
+def checkpoints(rounds: int) -> str:
+    rows = []
+    for epochs in (1000, 2000, 4000):
+        runs: dict[str, list[float]] = {"without": [], "with": []}
+        for _ in range(max(1, rounds // 5)):
+            with tempfile.TemporaryDirectory() as folder:
+                runs["without"].append(seconds_with(None, epochs))
+                runs["with"].append(seconds_with(Path(folder) / "run.pt", epochs))
+        rows.append([str(epochs), *(f"{statistics.median(t):.2f} s" for t in runs.values())])
+    return table(["epochs of a tiny model", "without a checkpoint", "with one"], rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
@@ -82,6 +107,7 @@ def main() -> None:
     torch.set_num_threads(1)
     print(loaders(rounds))
     print(loops(rounds))
+    print(checkpoints(rounds))
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ from contextlib import contextmanager
 from unittest import mock
 
 import torch
+from common import workloads
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cmalight.bench import workloads
 from cmalight.optim import soap
 from cmalight.optim.soap import SOAP
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+sys.path.append(str(Path(__file__).parents[1] / "docs" / "studies"))
+import workloads  # noqa: F401 - for the benchmarks that train them
 
 BATCH = 128
 Batches = list[tuple[Tensor, Tensor]]

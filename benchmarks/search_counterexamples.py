@@ -21,7 +21,8 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from cmalight.rules.epochs import Decision, InnerCycle, Known
+from cmalight.rules.decision import Decision
+from cmalight.rules.epochs import InnerCycle, Known
 from cmalight.rules.paper import Constants, PaperRule
 
 Vector = list[float]
@@ -113,11 +114,11 @@ def random_pair(seed: int, number: int) -> Pair:
 
 
 class Line:
-    """What the rule may ask for along d, from w^k; the sample is all of the data."""
+    """What the rule may ask for along d, from w^k."""
 
-    def __init__(self, pair: Pair, w: Vector, end: Vector, zeta: float, f_0: float, f_current: float | None) -> None:
+    def __init__(self, pair: Pair, w: Vector, end: Vector, zeta: float, f_current: float | None) -> None:
         self._pair, self._w, self._end, self._zeta = pair, w, end, zeta
-        self._f_0, self._f_current = f_0, f_current
+        self._f_current = f_current
 
     def point(self, alpha: float) -> Vector:
         if alpha in (0.0, self._zeta):
@@ -133,15 +134,6 @@ class Line:
     def f_start(self) -> float:
         return self.f_at(0.0) if self._f_current is None else self._f_current
 
-    def sample_first(self) -> float:
-        return self._f_0
-
-    def sample_before(self) -> float:
-        return self.f_start()
-
-    def sample_after(self) -> float:
-        return self.f_at(self._zeta)
-
 
 @dataclass(frozen=True)
 class Epoch:
@@ -150,7 +142,7 @@ class Epoch:
     w: Vector
     inner: InnerCycle
     known: Known
-    decision: Decision
+    decision: Decision[Known]
 
 
 @dataclass(frozen=True)
@@ -186,7 +178,7 @@ def epochs_of(pair: Pair, *, certified: bool, order: str) -> Iterator[Epoch]:
     """Under the paper's rule with its default constants, without end."""
     rule = PaperRule(Constants(0.75, 1e-2, 1e-2), delta=0.9, max_extrapolations=100, certified=certified)
     w, zeta, batches = pair.start, pair.lr, float(len(pair.batches))
-    f_0 = Line(pair, w, w, zeta, 0.0, None).f_at(0.0)
+    f_0 = Line(pair, w, w, zeta, None).f_at(0.0)
     known = Known(f_0, f_0, f_0)
     for numbers in orders(len(pair.batches), order):
         total, end = 0.0, w
@@ -196,11 +188,11 @@ def epochs_of(pair: Pair, *, certified: bool, order: str) -> Iterator[Epoch]:
             end = [x - zeta * g for x, g in zip(end, gradient, strict=True)]
         f_tilde = total / batches if math.isfinite(total) else math.inf
         inner = InnerCycle(zeta, f_tilde, math.dist(end, w) / zeta, batches)
-        line = Line(pair, w, end, zeta, f_0, known.f_current)
+        line = Line(pair, w, end, zeta, known.f_current)
         decision = rule.decide(known, inner, line)
         yield Epoch(w, inner, known, decision)
-        w, zeta = line.point(decision.alpha), zeta * decision.zeta_factor
-        known = Known(f_0, decision.phi, decision.f_next)
+        w, zeta = line.point(decision.alpha), zeta * decision.lr_factor
+        known = decision.memory
 
 
 def run(pair: Pair, *, certified: bool, order: str, epochs: int) -> Run:
@@ -215,7 +207,7 @@ def run(pair: Pair, *, certified: bool, order: str, epochs: int) -> Run:
             arrived = number
         elif number - arrived >= STAYS:
             return Run("arrived", arrived, epoch.inner.zeta, epoch.w)
-        if (epoch.decision.zeta_factor, epoch.decision.phi) != (1.0, epoch.known.phi):
+        if (epoch.decision.lr_factor, epoch.decision.memory.phi) != (1.0, epoch.known.phi):
             last_change = number
     return Run("circles" if last_change < epochs // 2 else "under way", epochs, epoch.inner.zeta, epoch.w)
 

@@ -1,4 +1,4 @@
-"""Accelerate: `prepare`, `backward` and `accumulate` as with any other optimizer.
+"""Accelerate: `prepare`, `backward` and `accumulate` as with any other optimizer; `step` gets the loss.
 
 Run it as it is, or with `accelerate launch --cpu --num_processes 2 examples/accelerate_loop.py`.
 """
@@ -25,7 +25,7 @@ def main() -> None:
     model, loader = accelerator.prepare(model, loader)
     controlled = Controlled(
         torch.optim.AdamW(model.parameters(), lr=1e-2),
-        Objective(model, loss_fn, loader),
+        model,
         total_steps=epochs * len(loader) // accelerator.gradient_accumulation_steps,
     )
     optimizer = accelerator.prepare(controlled)
@@ -33,12 +33,12 @@ def main() -> None:
     for epoch in range(epochs):
         for inputs, target in loader:
             with accelerator.accumulate(model):
-                accelerator.backward(loss_fn(model(inputs), target))
-                optimizer.step()
+                loss = loss_fn(model(inputs), target)
+                accelerator.backward(loss)
+                optimizer.step(loss)
                 optimizer.zero_grad()
         accelerator.print(f"epoch {epoch}  {controlled.report}")
-    controlled.judge()
-    final = controlled.objective()  # on every process
+    final = Objective(model, loss_fn, loader)()  # on every process
     accelerator.print(f"final loss {final:.5f}")
 
 

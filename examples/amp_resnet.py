@@ -1,6 +1,6 @@
 """A ResNet with BatchNorm in mixed precision: bfloat16 on a CPU, float16 with a GradScaler on a GPU.
 
-A window that is undone rolls back BatchNorm's statistics too, and a step that the scaler skips is no step.
+An undo restores BatchNorm's statistics, too. A step that the scaler skips is no step.
 """
 
 import torch
@@ -39,7 +39,7 @@ def main() -> None:
     model = resnet(18, classes=4).to(DEVICE)
     objective = Objective(model, None, loader, forward=forward)
     base = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    optimizer = Controlled(base, objective, total_steps=EPOCHS * len(loader))
+    optimizer = Controlled(base, model, objective=objective, total_steps=EPOCHS * len(loader))
     scaler = torch.amp.GradScaler(DEVICE, enabled=DTYPE is torch.float16)
     for number in range(EPOCHS):
         for batch in loader:
@@ -47,11 +47,10 @@ def main() -> None:
             scaler.scale(loss).backward()
             scaler.unscale_(optimizer)
             nn.utils.clip_grad_norm_(model.parameters(), 5.0)
-            scaler.step(optimizer)
+            scaler.step(optimizer, loss)
             scaler.update()
             optimizer.zero_grad()
         print(f"epoch {number}  {optimizer.report}", flush=True)
-    optimizer.judge()
     print(f"final loss {objective():.5f}")
 
 

@@ -44,7 +44,7 @@ def main() -> None:
     loss_fn = nn.MSELoss()
 
     objective = Objective(model, loss_fn, loader)
-    optimizer = Auto(model.parameters(), objective, total_steps=arguments.epochs * len(loader))
+    optimizer = Auto(model, objective=objective, total_steps=arguments.epochs * len(loader))
     first = 0
     if arguments.checkpoint.exists():
         saved = torch.load(arguments.checkpoint, weights_only=True)  # on every rank
@@ -56,13 +56,12 @@ def main() -> None:
         for x, y in loader:
             loss = loss_fn(model(x), y)
             loss.backward()
-            optimizer.step()
+            optimizer.step(loss)
             optimizer.zero_grad()
         save(arguments.checkpoint, model=model.state_dict(), optimizer=optimizer.state_dict(), epochs=epoch + 1)
         if dist.get_rank() == 0:
             print(f"epoch {epoch}  {optimizer.report}", flush=True)
-    optimizer.judge()  # on every rank
-    final = objective()
+    final = objective()  # on every rank
     if dist.get_rank() == 0:
         print(f"final loss {final:.5f}")
     dist.destroy_process_group()

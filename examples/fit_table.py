@@ -18,7 +18,7 @@ def main() -> None:
         nn.MSELoss(),
         (x[600:], y[600:]),
         validation=(x[:600], y[:600]),
-        metrics=("r2",),
+        metrics=("mae",),
         batch_size=64,
         max_epochs=40,
         patience=10,
@@ -27,7 +27,9 @@ def main() -> None:
     )
     best = result.history[result.best_epoch]
     print(result)
-    print(f"best validation in epoch {best.epoch}: loss {best.validation_loss:.4f}, R² {best.metrics['r2']:.3f}")
+    print(
+        f"best validation in epoch {best.epoch}: loss {best.validation_loss:.4f}, mean error {best.metrics['mae']:.3f}"
+    )
 
 
 if __name__ == "__main__":

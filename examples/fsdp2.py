@@ -37,17 +37,16 @@ def main() -> None:
     epochs = 10
     objective = Objective(model, loss_fn, loader)
     base = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    optimizer = Controlled(base, objective, total_steps=epochs * len(loader))
+    optimizer = Controlled(base, model, objective=objective, total_steps=epochs * len(loader))
     for epoch in range(epochs):
         sampler.set_epoch(epoch)
         for x, y in loader:
             loss = loss_fn(model(x), y)
             loss.backward()
-            optimizer.step()
+            optimizer.step(loss)
             optimizer.zero_grad()
         if dist.get_rank() == 0:
             print(f"epoch {epoch}  {optimizer.report}", flush=True)
-    optimizer.judge()  # on every rank, so that the checkpoint holds weights that were judged
     weights, state = get_state_dict(model, optimizer)
     dcp.save({"model": weights, "optimizer": state}, checkpoint_id=arguments.checkpoint)  # each rank its shards
     final = objective()

@@ -1,4 +1,4 @@
-"""Lightning: the optimizer comes from `configure_optimizers`; nothing else is new."""
+"""Lightning: the optimizer comes from `configure_optimizers`. Lightning passes it a closure, so nothing else is new."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from cmalight import Auto, Objective
+from cmalight import Auto
 
 
 class Regression(LightningModule):
@@ -26,15 +26,9 @@ class Regression(LightningModule):
         self.log("val_loss", self.loss(self.net(batch[0]), batch[1]))
 
     def configure_optimizers(self) -> Auto:
-        total_steps = int(self.trainer.estimated_stepping_batches)  # also loads the data
-        objective = Objective(self.net, self.loss, self.trainer.train_dataloader)
-        return Auto(self.parameters(), objective, total_steps=total_steps)
-
-    def on_validation_start(self) -> None:
-        """Validation and checkpoints see weights that were judged."""
-        optimizer = self.optimizers(use_pl_optimizer=False)
-        if optimizer.steps:
-            print(f"epoch {self.current_epoch}  {optimizer.judge()}")
+        optimizer = Auto(self, total_steps=int(self.trainer.estimated_stepping_batches))
+        optimizer.on_report(print)
+        return optimizer
 
 
 def main() -> None:

@@ -22,20 +22,19 @@ def main() -> None:
         steps = EPOCHS * len(loader)
         scheduler = None
         if name == "auto":
-            optimizer: Controlled = Auto(model.parameters(), objective, total_steps=steps)
+            optimizer: Controlled = Auto(model, objective=objective, total_steps=steps)
         else:
-            optimizer = Controlled(torch.optim.AdamW(model.parameters(), lr=1e-2), objective)
+            optimizer = Controlled(torch.optim.AdamW(model.parameters(), lr=1e-2), model, objective=objective)
             scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=steps)
         for number in range(EPOCHS):
             for x, y in loader:
                 loss = loss_fn(model(x), y)
                 loss.backward()
-                optimizer.step()
+                optimizer.step(loss)
                 optimizer.zero_grad()
                 if scheduler is not None:
                     scheduler.step()
             print(f"{name} {number:3}  lr {optimizer.last_lr:.2g}  {optimizer.report}")
-        optimizer.judge()
         print(f"{name}: final loss {objective():.5f}")
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, f"{name}.pt")
 

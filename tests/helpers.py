@@ -16,6 +16,7 @@ MSE = nn.MSELoss()
 each_of_the_paper = pytest.mark.parametrize(
     "make", [CMALight, partial(CMALight, line_search="certified"), CMA], ids=["light", "certified", "cma"]
 )
+needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has Muon since 2.9")
 
 
 def script(path):
@@ -48,7 +49,7 @@ def force_line_search(optimizer, objective):
     """φ = 0 cannot be beaten on line 6, so line 13 is reached."""
     with optimizer.epoch(objective) as epoch:
         epoch.abandon()
-    optimizer.known = replace(optimizer.known, phi=0.0)
+    optimizer._watch.known = replace(optimizer.known, phi=0.0)
 
 
 def table(samples: int = 100, features: int = 4, *, seed: int = 0, noise: float = 0.0) -> tuple[Tensor, Tensor]:

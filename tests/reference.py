@@ -75,10 +75,6 @@ class Objective:
     def full(self, w: Tensor) -> float:
         """Evaluate the mean objective over all samples; a non-finite value is +inf."""
         self.evaluations += 1
-        return self.sample(w)
-
-    def sample(self, w: Tensor) -> float:
-        """Return the mean loss of a sample, here all of the data: what a sample costs is not counted."""
         value = self.problem.loss(w) + self.penalty(w)
         return value if math.isfinite(value) else math.inf
 
@@ -163,14 +159,19 @@ def edfl(
     return Search(alpha, f_hat, guarded)  # line 10
 
 
+def up_to_rounding(f_0: float) -> float:
+    """f_0, for a comparison with f_tilde, which is summed in another way; in single precision."""
+    return f_0 + 1e-6 * abs(f_0)
+
+
 def after_search(
-    cycle: Cycle, search: Search, *, f_tilde: float, f_0: float, tau: float,
+    cycle: Cycle, search: Search, *, end_is_low: bool, f_0: float, tau: float,
     certified: bool = False, shrink_on_line_17: bool = True,
 ) -> Decision:  # fmt: skip
-    """Lines 14 to 17; `f_tilde` is the value that line 15 tests for w_tilde."""
+    """Lines 14 to 17; `end_is_low` is what line 15 says of w_tilde."""
     accepted = search.alpha > 0 and (certified or search.f_hat <= f_0)
     if search.alpha * cycle.norm**2 <= tau * cycle.zeta and not search.guarded:  # line 14
-        to_w_tilde = search.alpha == 0 and f_tilde <= f_0
+        to_w_tilde = search.alpha == 0 and end_is_low
         return Decision(15, search.alpha if accepted else cycle.zeta if to_w_tilde else 0.0, True)  # line 15
     if accepted:
         return Decision(17, search.alpha, False)  # line 17
@@ -208,14 +209,15 @@ def cmalight(
     for batches in orders:
         cycle = inner_cycle(objective, w, lr, batches)  # line 5
         K, zeta, f_tilde, f_0 = cycle.K, cycle.zeta, cycle.f_tilde, cycle.K * f_first
+        ceiling = up_to_rounding(f_0)
         f_new = None  # f(w^{k+1}) where this epoch evaluates it
         phi_before, searched = phi, False
         if cycle.diverged:
             decision = Decision(None, 0.0, True)
-        elif f_tilde <= min(K * phi - gamma * zeta, f_0):  # line 6
+        elif f_tilde <= min(K * phi - gamma * zeta, ceiling):  # line 6
             decision, phi = Decision(7, zeta, False), f_tilde / K  # line 7
         elif cycle.norm <= tau * zeta:  # line 8
-            decision = Decision(10, zeta if f_tilde <= f_0 else 0.0, True)  # lines 10 and 11
+            decision = Decision(10, zeta if f_tilde <= ceiling else 0.0, True)  # lines 10 and 11
         else:
             if f_current is None:
                 f_current = objective.full(w)
@@ -225,14 +227,13 @@ def cmalight(
                 gamma=gamma, delta=delta, max_extrapolations=max_extrapolations,
             )  # line 13  # fmt: skip
             decision = after_search(
-                cycle, search, f_tilde=f_tilde, f_0=f_0, tau=tau,
+                cycle, search, end_is_low=f_tilde <= ceiling, f_0=f_0, tau=tau,
                 certified=certified, shrink_on_line_17=shrink_on_line_17,
             )  # lines 14 to 17  # fmt: skip
             phi = min(search.f_hat / K, f_tilde / K, phi)  # line 18
             f_new, searched = (search.f_hat if search.alpha > 0 else f_zeta), search.alpha > 0
         if decision.alpha == zeta and not searched:  # line 21: so far f_tilde alone speaks for w_tilde
-            refused = certified and not K * objective.sample(cycle.w_tilde) <= f_0
-            if f_new is None and (K <= 1 or refused):
+            if f_new is None and (certified or K <= 1):
                 f_new = cycle.f(objective, zeta)
             if f_new is not None and not f_new <= f_0:
                 decision, phi = Decision(22, 0.0, True), phi_before  # line 22
@@ -257,18 +258,18 @@ def coff(
     for batches in orders:
         cycle = inner_cycle(objective, w, lr, batches)
         K, zeta, f_tilde, f_0, norm2 = cycle.K, cycle.zeta, cycle.f_tilde, cycle.K * f_first, cycle.norm**2
-        f_after, factor, f_new = math.inf, 1.0, None
+        ceiling, f_after, factor, f_new = up_to_rounding(f_0), math.inf, 1.0, None
         if cycle.diverged:
             decision, factor = Decision(None, 0.0, True), theta
-        elif f_tilde <= min(K * phi - gamma * zeta, f_0):
+        elif f_tilde <= min(K * phi - gamma * zeta, ceiling):
             decision = Decision(7, zeta, False)
         elif cycle.norm <= tau * zeta:
-            decision, factor = Decision(10, zeta if f_tilde <= f_0 else 0.0, True), theta
+            decision, factor = Decision(10, zeta if f_tilde <= ceiling else 0.0, True), theta
         else:
             if f_current is None:
                 f_current = objective.full(w)
             alpha, f_j, guarded = 0.0, math.inf, False
-            if f_tilde <= min(K * f_current, f_0):
+            if f_tilde <= min(K * f_current, ceiling):
                 alpha, f_j, guarded = zeta, f_tilde, True
                 for _ in range(max_extrapolations):
                     trial = cycle.f(objective, alpha / delta)
@@ -283,7 +284,7 @@ def coff(
             elif alpha > 0:
                 decision, factor = Decision(15, alpha, True), theta
             else:
-                decision, factor = Decision(15, zeta if f_tilde <= f_0 else 0.0, True), theta
+                decision, factor = Decision(15, zeta if f_tilde <= ceiling else 0.0, True), theta
         if not cycle.diverged:
             phi = min(f_tilde / K, f_after / K, phi)
         w, lr = cycle.point(decision.alpha), factor * lr
@@ -320,7 +321,7 @@ def cma(
                     objective, cycle, f_w=f_w, f_start=f_zeta, f_zeta=f_zeta, gamma=gamma, delta=delta,
                     max_extrapolations=max_extrapolations, bound_at_trial=True,
                 )  # fmt: skip
-                decision = after_search(cycle, search, f_tilde=f_zeta, f_0=f_0, tau=tau)
+                decision = after_search(cycle, search, end_is_low=f_zeta <= f_0, f_0=f_0, tau=tau)
                 f_new = search.f_hat if search.alpha > 0 else f_zeta
         w = cycle.point(decision.alpha)
         lr = theta * lr if decision.shrink else lr
@@ -367,7 +368,7 @@ def certified(
                         objective, cycle, f_w=f_w, f_start=f_zeta, f_zeta=f_zeta, gamma=gamma, delta=delta,
                         max_extrapolations=max_extrapolations, bound_at_trial=True,
                     )  # fmt: skip
-                    decision = after_search(cycle, search, f_tilde=f_zeta, f_0=f_w, tau=tau)
+                    decision = after_search(cycle, search, end_is_low=f_zeta <= f_w, f_0=f_w, tau=tau)
                     f_new = search.f_hat if search.alpha > 0 else f_zeta
             w = cycle.point(decision.alpha)
             eta = theta * eta if decision.shrink else eta

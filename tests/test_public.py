@@ -16,7 +16,7 @@ from cmalight import bench, datasets, models, training
 
 ROOT = Path(__file__).parent.parent
 MODULES = (cmalight, bench, datasets, models, training)
-OTHERS = (cmalight.CMALightClassifier, cmalight.CMALightRegressor)
+OTHERS = (cmalight.WatchedClassifier, cmalight.WatchedRegressor)
 PUBLIC = {
     f"{thing.__module__}.{thing.__qualname__}": thing
     for thing in (*(getattr(module, name) for module in MODULES for name in module.__all__), *OTHERS)

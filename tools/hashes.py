@@ -1,11 +1,9 @@
-"""Writes the hashes of the pinned packages: `python tools/hashes.py INDEX [WHEEL ...]`.
+"""Writes the hashes of the pinned packages: `python tools/hashes.py INDEX`.
 
-INDEX is the address of a package index (the part before `/numpy/`). Every pin of constraints.txt and
-constraints-cuda.txt gets the sha256 of all its files there, for every platform. A WHEEL is a file that the index does
-not have, such as torch built for the CPU; its hash is added to its pin.
+INDEX is the address of a package index (the part before `/numpy/`). Every pin of constraints.txt gets the sha256 of all
+its files there, for every platform.
 """
 
-import hashlib
 import re
 import sys
 import urllib.request
@@ -16,12 +14,12 @@ from urllib.parse import unquote
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
 
-ROOT = Path(__file__).parents[1]
+CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
 LINK = re.compile(r'href="(?:[^"#]*/)?([^"#/]+)#sha256=([0-9a-f]{64})"')
 
 
 def belongs_to(pin: Requirement, filename: str) -> bool:
-    """Whether a file is of the pinned version. To pip, 2.13.0+cpu is a build of 2.13.0."""
+    """Whether a file is of the pinned version."""
     parse = parse_wheel_filename if filename.endswith(".whl") else parse_sdist_filename
     try:
         name, version, *_ = parse(filename)
@@ -30,25 +28,24 @@ def belongs_to(pin: Requirement, filename: str) -> bool:
     return name == canonicalize_name(pin.name) and pin.specifier.contains(version, prereleases=True)
 
 
-def hashes(pin: Requirement, index: str, wheels: list[Path]) -> list[str]:
+def hashes(pin: Requirement, index: str) -> list[str]:
     """The hashes of all files of one pin."""
     address = f"{index.rstrip('/')}/{canonicalize_name(pin.name)}/"
     with urllib.request.urlopen(urllib.request.Request(address, headers={"Accept": "text/html"}), timeout=60) as page:
         listed = LINK.findall(page.read().decode())
-    found = [value for filename, value in listed if belongs_to(pin, unquote(filename))]
-    found += [hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels if belongs_to(pin, wheel.name)]
+    found = {value for filename, value in listed if belongs_to(pin, unquote(filename))}
     if not found:
-        raise SystemExit(f"{pin}: {address} has no file of this version. Change the pin, or give its file as a WHEEL.")
-    return sorted(set(found))
+        raise SystemExit(f"{pin}: {address} has no file of this version. Change the pin.")
+    return sorted(found)
 
 
-def with_hashes(text: str, index: str, wheels: list[Path]) -> str:
+def with_hashes(text: str, index: str) -> str:
     """The comments and pins of a file as they are, and the hashes of today."""
 
     def entry(line: str) -> str:
         if line.startswith("#"):
             return line + "\n"
-        values = hashes(Requirement(line), index, wheels)
+        values = hashes(Requirement(line), index)
         return " \\\n".join([line, *(f"    --hash=sha256:{value}" for value in values)]) + "\n"
 
     lines = [line.rstrip(" \\") for line in text.splitlines() if "--hash=" not in line]
@@ -57,8 +54,6 @@ def with_hashes(text: str, index: str, wheels: list[Path]) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
+    if len(sys.argv) != 2:
         sys.exit(__doc__)
-    for name in ("constraints.txt", "constraints-cuda.txt"):
-        file = ROOT / name
-        file.write_text(with_hashes(file.read_text(), sys.argv[1], [Path(wheel) for wheel in sys.argv[2:]]))
+    CONSTRAINTS.write_text(with_hashes(CONSTRAINTS.read_text(), sys.argv[1]))

@@ -1,7 +1,8 @@
-"""The numbers of auto.md, from the runs in auto.csv.
+"""The tables of auto.md: of studies from the runs in auto.csv, of benchmarks from what they print.
 
-    python docs/results/auto.py                           writes the page's tables
+    python docs/results/auto.py                           writes the tables of the studies in auto.csv
     python docs/results/auto.py --collect FOLDER ...      puts the runs of results folders into auto.csv first
+    python docs/results/auto.py --printed harm FILE       takes a table from the output of benchmarks/bench_harm.py
 
 A folder has the name of its study: tables-1500, tables-6000, tables-24000, equal-time, activations, few-batches,
 one-batch, long-epoch, workloads or label-noise. A run takes the place of an older one of the same problem, solver and
@@ -9,7 +10,9 @@ seed. Needs the `bench` extra.
 """
 
 import argparse
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +31,7 @@ KEPT = [
         "best_validation_loss",
         "final_accuracy",
         "best_accuracy",
-        "accepted",
+        "undone",
         "code",
     ),
 ]
@@ -44,17 +47,29 @@ TABLES = {
     "long-epoch": "one epoch in batches of 8",
 }
 FACTORS = {"0.1": "x 10", "1.0": "x 100"}
+PRINTED = ("harm", "failures", "hostile")  # benchmarks whose output has a table for the page
+NOT_YET = "*Not measured with this version yet.*"
 OTHERS = ("soap-cosine", "adam-wsd", "muon-cosine", "schedule-free-adamw", "prodigy-cosine")
 
 
 def collect(folders: list[Path]) -> pd.DataFrame:
     """One row per run, with what the page needs of it; of a run that was repeated, the newest."""
-    parts = [load(folder).runs[[*KEPT, "finished"]].assign(study=folder.name) for folder in folders]
-    new = pd.concat(parts, ignore_index=True).sort_values("finished").drop(columns="finished")
-    new["code"] = new["code"].str[:12]
-    runs = pd.concat([pd.read_csv(RUNS), new], ignore_index=True)
+    parts = [published()]
+    for folder in folders:
+        runs = load(folder).recorded().runs.sort_values("finished")
+        undone = [
+            json.loads(outcomes).keys() & {"undone", "diverged"} for outcomes in runs["outcomes"]
+        ]
+        runs = runs.assign(study=folder.name, undone=[bool(names) for names in undone])
+        parts.append(runs.assign(code=runs["code"].str[:12])[["study", *KEPT]])
+    runs = pd.concat([part for part in parts if len(part)], ignore_index=True)
     runs["network"] = runs["network"].fillna("")
     return runs.drop_duplicates([*PROBLEM, "solver"], keep="last").sort_values([*PROBLEM, "solver"])
+
+
+def published() -> pd.DataFrame:
+    """The runs beside the page; none before the first study of this version."""
+    return pd.read_csv(RUNS) if RUNS.exists() else pd.DataFrame(columns=["study", *KEPT])
 
 
 def geometric(ratios: pd.Series) -> float:
@@ -168,7 +183,7 @@ def tables(runs: pd.DataFrame) -> str:
             continue
         study = Study(runs, name)
         auto, soap = study.over_best("auto"), study.over_best("soap-wsd")
-        undone = int((study.frames["accepted"][study.name("auto")] < 1.0).sum())
+        undone = int(study.frames["undone"][study.name("auto")].sum())
         cells = [
             str(len(auto)),
             f"**{number(geometric(auto))}**",
@@ -176,7 +191,7 @@ def tables(runs: pd.DataFrame) -> str:
             str(int((study.loss > study.frames["initial_loss"])[study.name("auto")].sum())),
             number(geometric(soap)),
             number(soap.max()),
-            "–" if name == "long-epoch" else str(undone),
+            str(undone),
         ]
         lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -189,6 +204,8 @@ def large(runs: pd.DataFrame) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for name in ("tables-1500", "activations", "few-batches", "one-batch", "long-epoch"):
+        if name not in runs["study"].unique():
+            continue
         study = Study(runs, name)
         default = study.loss[DEFAULT["auto"]]
         for lr, factor in FACTORS.items():
@@ -224,25 +241,45 @@ def labels(runs: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def studied(block: Callable[[pd.DataFrame], str], *studies: str) -> Callable[[pd.DataFrame], str]:
+    """A block that says so if none of its studies was run."""
+    return lambda runs: block(runs) if runs["study"].isin(studies).any() else NOT_YET
+
+
 BLOCKS = {
-    "workloads": workloads,
-    "others": others,
-    "tables": tables,
-    "large": large,
-    "labels": labels,
+    "workloads": studied(workloads, "workloads"),
+    "others": studied(others, "workloads"),
+    "tables": studied(tables, *TABLES),
+    "large": studied(large, *TABLES),
+    "labels": studied(labels, "label-noise"),
 }
+
+
+def printed_table(output: str) -> str:
+    """The lines of the table in what a benchmark printed."""
+    lines = [line for line in output.splitlines() if line.startswith("|")]
+    if not lines:
+        raise ValueError("no table in the output: expected lines that begin with |")
+    return "\n".join(lines)
 
 
 def main() -> None:
     """What the command does."""
-    parser = argparse.ArgumentParser(description="Write the numbers of auto.md.")
+    parser = argparse.ArgumentParser(description="Write the tables of auto.md.")
     parser.add_argument("--collect", nargs="+", type=Path, metavar="FOLDER")
-    folders = parser.parse_args().collect
-    if folders:
-        collect(folders).to_csv(RUNS, index=False, float_format="%.6g")
-    PAGE.write_text(
-        filled(PAGE.read_text(encoding="utf-8"), BLOCKS, pd.read_csv(RUNS)), encoding="utf-8"
+    parser.add_argument(
+        "--printed", nargs=2, action="append", default=[], metavar=("|".join(PRINTED), "FILE")
     )
+    options = parser.parse_args()
+    if options.collect:
+        collect(options.collect).to_csv(RUNS, index=False, float_format="%.6g")
+    page = filled(PAGE.read_text(encoding="utf-8"), BLOCKS, published())
+    for name, file in options.printed:
+        if name not in PRINTED:
+            parser.error(f"got {name!r}; expected one of {', '.join(PRINTED)}")
+        found = printed_table(Path(file).read_text(encoding="utf-8"))
+        page = filled(page, {name: lambda _, found=found: found}, published())
+    PAGE.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

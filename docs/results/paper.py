@@ -1,24 +1,27 @@
-"""The numbers and the figure of paper.md, from the runs in paper.csv.
+"""The numbers and the figures of paper.md, from the runs in paper.csv.
 
-    python docs/results/paper.py                                writes the page's tables and its figure
-    python docs/results/paper.py --collect PRINTED PUBLIC       makes paper.csv of two results folders first
+    python docs/results/paper.py                        writes the page's tables and its figures
+    python docs/results/paper.py --collect PRINTED PUBLIC --budgets 2 10 --cifar CIFAR
+                                                        makes paper.csv and cifar.csv of results folders first
 
+A run of 10 s is also one of 2 s: what it had reached by then. The first budget may not be longer than the study's.
 Needs the `bench` extra; --collect also needs the data sets.
 """
 
 import argparse
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from pages import filled
 
-from cmalight.bench import load, performance_profile, solution_costs
+from cmalight.bench import Results, load, performance_profile, solution_costs
 from cmalight.bench.analysis import ratios, resampled
 
 HERE = Path(__file__).parent
-RUNS, FIGURE = HERE / "paper.csv", HERE / "paper.svg"
+RUNS, CIFAR = HERE / "paper.csv", HERE / "cifar.csv"
 PAGES = (HERE / "paper.md", HERE / "paper-appendix.md")
 COLUMNS = {
     "printed": ("printed", "cmalight"),
@@ -31,10 +34,10 @@ RIVALS = (
     "adadelta",
     "adagrad",
 )  # that the paper says CMALight outperforms on big sets
-BIG = ("blogfeedback", "skin-nonskin")
+BIG = ("blogfeedback", "covtype", "protein", "skin-nonskin")
 NETWORKS = ("1x50", "3x20", "5x50", "10x50")
-SMALL = ("ailerons", "bikes", "california", "mv")
-ALL = (*BIG, *SMALL)
+SMALL = ("ailerons", "beijing-pm25", "bikes", "california", "mv")
+KINDS = {"small": SMALL, "big": BIG}
 WORST_RATIO, WIDTH = 100.0, 270
 PLATEAU = (
     ("printed", "cmalight", "CMALight, printed"),
@@ -44,7 +47,8 @@ PLATEAU = (
     ("public", "auto", "`Auto` (earlier watchdog)"),
 )
 CONSTANT = 0.98  # of the variance: a run that ends above has not left the constant prediction
-RESAMPLES = 2000
+RESAMPLES, FEWEST_SETS = 2000, 5
+TAUS = ("0.1", "0.01", "0.0001")
 PROBLEM = ["dataset", "network"]
 READINGS = {"printed": "printed", "public": "public code"}
 COLOURS = {
@@ -59,39 +63,54 @@ COLOURS = {
 LABELS = {"cmalight": "CMALight", "coff": "COFF_IG", "cma": "CMA", "ig": "IG"}
 
 
-def collect(folders: dict[str, Path]) -> pd.DataFrame:
-    """One row per run, with what the page needs of it.
+def collect(folders: dict[str, Path], budgets: list[float]) -> pd.DataFrame:
+    """One row per run and budget, with what the page needs of it.
 
     Costs are in passes over the data, an evaluation counting as a third of one; targets are set by the paper's solvers
-    and COFF_IG together.
+    together. Acceptance is known for the whole run alone.
     """
     from cmalight.datasets import load_dataset
 
     parts = []
     for reading, folder in folders.items():
-        results = load(folder)
-        runs = results.runs.set_index("key")
-        ends = results.epochs[results.epochs["outcome"] == "accepted"]
-        above = (ends["batch_loss"] >= ends["train_loss"]).groupby(ends["key"]).mean()
-        table = pd.DataFrame({"reading": reading, "dataset": runs["dataset"]})
-        table["network"] = runs["network"].str.removeprefix("paper:")
-        for name in ("solver", "seed", "status", "epochs", "evaluations", "accepted"):
-            table[name] = runs[name]
-        table["above"] = above
-        table["loss"] = runs["final_loss"]
-        table["variance"] = runs["dataset"].map(
-            {name: float(load_dataset(name).y_train.var()) for name in runs["dataset"].unique()}
+        results = load(folder).recorded()
+        names = results.runs["dataset"].unique()
+        variances = {name: float(load_dataset(name).y_train.var()) for name in names}
+        for budget in budgets:
+            table = within(results, budget, is_last=budget == max(budgets))
+            table["variance"] = table["dataset"].map(variances)
+            table["network"] = table["network"].str.removeprefix("paper:")
+            parts.append(table.assign(reading=reading, budget=budget))
+    return pd.concat(parts, ignore_index=True)
+
+
+def within(results: Results, budget: float, *, is_last: bool) -> pd.DataFrame:
+    """What each run had reached after so many seconds, and what it had spent."""
+    points = results.points[results.points["seconds"] <= budget]
+    results = Results(results.runs, results.points if is_last else points)
+    last = results.points.groupby("key").tail(1).set_index("key")
+    runs = results.runs.set_index("key")
+    table = runs[["dataset", "network", "problem", "solver", "seed", "status"]].copy()
+    table["epochs"], table["evaluations"] = last["epoch"], last["evaluations"]
+    table["loss"] = last["train_loss"].where(runs["status"] == "done")
+    table["accepted"] = runs["accepted"] if is_last else np.nan
+    compared = [name for name in runs["solver"].unique() if name != "auto"]
+    for tau in TAUS:
+        costs = solution_costs(
+            results, float(tau), measure="work", solvers=compared, per="seed", complete=False
         )
-        compared = [name for name in runs["solver"].unique() if name != "auto"]
-        for tau in (0.1, 0.01, 0.0001):
-            costs = solution_costs(
-                results, tau, measure="work", solvers=compared, per="seed", complete=False
-            )
-            cost_of = costs.stack()
-            places = zip(runs["problem"], runs["seed"], runs["solver"], strict=True)
-            table[f"work_{tau:g}"] = [cost_of.get(place, np.nan) for place in places]
-        parts.append(table)
-    return pd.concat(parts).rename_axis("key").reset_index()
+        cost_of = costs.stack()
+        places = zip(runs["problem"], runs["seed"], runs["solver"], strict=True)
+        table[f"work_{tau}"] = [cost_of.get(place, np.nan) for place in places]
+    return table.drop(columns="problem").reset_index()
+
+
+def collect_cifar(folder: Path) -> pd.DataFrame:
+    """Loss and accuracy of each run at its measured points."""
+    results = load(folder).recorded()
+    runs = results.runs[["key", "solver", "seed"]]
+    columns = ["solver", "seed", "seconds", "epoch", "train_loss", "accuracy"]
+    return results.points.merge(runs, on="key")[columns]
 
 
 def left_the_constant(runs: pd.DataFrame) -> pd.Series:
@@ -105,9 +124,10 @@ class Column:
     A problem decides unless most runs of the paper's six solvers, the method in CMALight's place, stay at the constant.
     """
 
-    def __init__(self, runs: pd.DataFrame, reading: str, method: str) -> None:
+    def __init__(self, runs: pd.DataFrame, reading: str, method: str, budget: float) -> None:
         six = (method, "adam", *RIVALS)
-        self.runs = runs[(runs["reading"] == reading) & runs["solver"].isin(six)]
+        chosen = (runs["reading"] == reading) & (runs["budget"] == budget)
+        self.runs = runs[chosen & runs["solver"].isin(six)]
         self.method = method
         left = left_the_constant(self.runs).groupby([self.runs[name] for name in PROBLEM]).mean()
         self.problems, self.deciding = left.index, left.index[left >= 0.5]
@@ -127,19 +147,20 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """A number with its 95 % bootstrap interval over problems, and what it says about the claim."""
+    """A number with its interval over data sets, and what it says about the claim."""
 
     value: float
     low: float
     high: float
     deciding: int
     problems: int
+    sets: int
     claim: tuple[float, float]
 
     @property
     def verdict(self) -> str:
         """The same rule for all rows."""
-        if 2 * self.deciding < self.problems:
+        if 2 * self.deciding < self.problems or self.sets < FEWEST_SETS:
             return "not decided"
         least, most = self.claim
         if least <= self.low and self.high <= most:
@@ -149,6 +170,9 @@ class Cell:
     def __str__(self) -> str:
         if not self.deciding:
             return f"– (0 of {self.problems})"
+        if self.sets < FEWEST_SETS:
+            value = f"{self.value:.2f}".replace("-", "−")
+            return f"{value} ({self.deciding} of {self.problems}, {self.sets} sets)"
         numbers = (f"{one:.2f}".replace("-", "−") for one in (self.value, self.low, self.high))
         return "{} [{}, {}] ({} of {})".format(*numbers, self.deciding, self.problems)
 
@@ -209,28 +233,51 @@ ROWS = {
 
 
 def cell(column: Column, row: str) -> Cell:
-    """The number of a row in a column."""
+    """The number of a row in a column.
+
+    Problems of one data set are no independent cases, so the bootstrap draws data sets. Fewer than five give no
+    interval, as in the report.
+    """
     measure, combined, claim = ROWS[row]
     parts, problems = measure(column)
-    values = np.stack(parts, axis=1)
+    values = pd.concat(parts, axis=1).dropna()
     if not len(values):
-        return Cell(np.nan, np.nan, np.nan, 0, problems, claim)
-    drawn = [combined(*values[rows].mean(axis=0)) for rows in resampled(len(values), RESAMPLES)]
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return Cell(combined(*values.mean(axis=0)), low, high, len(values), problems, claim)
+        return Cell(np.nan, np.nan, np.nan, 0, problems, 0, claim)
+    grouped = values.groupby(level="dataset")
+    sums, counts = grouped.sum().to_numpy(), grouped.size().to_numpy()
+    low = high = np.nan
+    if len(sums) >= FEWEST_SETS:
+        drawn = resampled(len(sums), RESAMPLES)
+        means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)[:, None]
+        low, high = np.quantile([combined(*mean) for mean in means], [0.025, 0.975])
+    value = combined(*values.mean().to_numpy())
+    return Cell(value, low, high, len(values), problems, len(sums), claim)
 
 
 def table(runs: pd.DataFrame) -> str:
-    """The table of the page."""
-    columns = {name: Column(runs, *of) for name, of in COLUMNS.items()}
-    lines = [f"| claim | {' | '.join(columns)} | verdict |", "|---|---|---|---|---|"]
-    for row in ROWS:
-        cells = {name: cell(column, row) for name, column in columns.items()}
-        printed, public = (cells[name].verdict for name in ("printed", "public code"))
-        verdict = printed if printed == public else f"printed: {printed}; public code: {public}"
-        lines.append(f"| {row} | {' | '.join(map(str, cells.values()))} | {verdict} |")
-    lines.append("| CIFAR-10: ahead of Adam, Adagrad, Adadelta | – | – | – | not tried |")
+    """The claims at each budget; a verdict that changes with it is shown at both."""
+    there = [(name, of) for name, of in COLUMNS.items() if has(runs, *of)]
+    names = " | ".join(name for name, _ in there)
+    lines = [f"| claim | budget | {names} | verdict |", "|---|---|" + "---|" * (len(there) + 1)]
+    rows = [row for row in ROWS if "above" in runs or ROWS[row][0] is not above]
+    for row in rows:
+        for budget in sorted(runs["budget"].unique()):
+            cells = {name: cell(Column(runs, *of, budget), row) for name, of in there}
+            printed, public = (cells[name].verdict for name in ("printed", "public code"))
+            verdict = printed if printed == public else f"printed: {printed}; public code: {public}"
+            shown = " | ".join(map(str, cells.values()))
+            lines.append(f"| {row} | {budget:g} s | {shown} | {verdict} |")
     return "\n".join(lines)
+
+
+def has(runs: pd.DataFrame, reading: str, solver: str) -> bool:
+    """Whether there are runs of a solver in a reading."""
+    return bool(((runs["reading"] == reading) & (runs["solver"] == solver)).any())
+
+
+def longest(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs at the largest budget."""
+    return runs[runs["budget"] == runs["budget"].max()]
 
 
 def plateau(runs: pd.DataFrame) -> str:
@@ -239,69 +286,127 @@ def plateau(runs: pd.DataFrame) -> str:
         f"| left the constant | {' | '.join(f'[{one}]' for one in NETWORKS)} |",
         "|---|---|---|---|---|",
     ]
+    runs = longest(runs)
     for reading, solver, label in PLATEAU:
+        if not has(runs, reading, solver):
+            continue
         own = runs[(runs["reading"] == reading) & (runs["solver"] == solver)]
         left = left_the_constant(own).groupby(own["network"])
-        shares = [f"{left.sum()[one]} of {left.size()[one]}" for one in NETWORKS]
+        shares = [f"{left.sum().get(one, 0)} of {left.size().get(one, 0)}" for one in NETWORKS]
         lines.append(f"| {label} | {' | '.join(shares)} |")
     return "\n".join(lines)
 
 
 def areas(runs: pd.DataFrame) -> str:
-    """Areas under the performance profiles, on the problems that decide."""
-    names = [LABELS.get(solver, solver.capitalize()) for solver in COLOURS]
+    """Areas under the performance profiles, on the problems that decide, at the largest budget."""
+    solvers = [solver for solver in COLOURS if has(runs, "public", solver)]
+    names = [LABELS.get(solver, solver.capitalize()) for solver in solvers]
     lines = [
         f"| reading, sets, precision | problems | {' | '.join(names)} |",
         "|---|" + "---|" * (len(names) + 1),
     ]
     for reading, title in READINGS.items():
-        for kind, datasets in (("small", SMALL), ("big", BIG)):
+        for kind, datasets in KINDS.items():
             for tau in ("0.1", "0.0001"):
                 costs = all_costs(runs, reading, f"work_{tau}", datasets)
-                if len(costs):
-                    found = shares_of_area(costs).mean()
-                    values = " | ".join(f"{found[solver]:.2f}" for solver in COLOURS)
-                else:
-                    values = " | ".join("–" for _ in COLOURS)
-                lines.append(f"| {title}, {kind}, {tau} | {len(costs)} | {values} |")
+                found = shares_of_area(costs).mean() if len(costs) else {}
+                cells = [f"{found[name]:.2f}" if name in found else "–" for name in solvers]
+                lines.append(f"| {title}, {kind}, {tau} | {len(costs)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def all_costs(
     runs: pd.DataFrame, reading: str, cost: str, datasets: tuple[str, ...]
 ) -> pd.DataFrame:
-    """Costs of the paper's solvers and COFF_IG, on the problems that decide for CMALight."""
-    own = Column(runs, reading, "cmalight").costs(cost, datasets)
+    """Costs of the paper's solvers, and of COFF_IG if it ran, on the problems that decide for CMALight."""
+    runs = longest(runs)
+    own = Column(runs, reading, "cmalight", runs["budget"].max()).costs(cost, datasets)
+    if not has(runs, reading, "coff"):
+        return own
     coff = runs[(runs["reading"] == reading) & (runs["solver"] == "coff")]
     return own.join(coff.groupby(PROBLEM)[cost].median().rename("coff"))
 
 
-def figure(runs: pd.DataFrame) -> str:
-    """Performance profiles at precision 0.1 on the problems that decide, as SVG."""
-    lines = [
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 300" font-family="sans-serif" font-size="12">',
-        '<rect width="760" height="300" fill="white"/>',
+def profiles(runs: pd.DataFrame, tau: str) -> str:
+    """Figs. 2 to 4: performance profiles on small and big sets, one row of panels per reading."""
+    lines = opened(640)
+    for top, (reading, title) in zip((0, 310), READINGS.items(), strict=True):
+        for left, (kind, datasets) in zip((50, 370), KINDS.items(), strict=True):
+            costs = all_costs(runs, reading, f"work_{tau}", datasets)
+            lines.append(f'<g transform="translate(0 {top})">')
+            heading = f"{title}, {kind} sets: {len(costs)} problems"
+            lines.append(f'<text x="{left}" y="24" font-weight="bold">{heading}</text>')
+            lines += axes(left, f"work over the least work, at precision {tau}")
+            curves = performance_profile(costs) if len(costs) else {}
+            for solver, colour in COLOURS.items():
+                if solver in curves:
+                    points = outline(curves[solver], left)
+                    style = f'fill="none" stroke="{colour}" stroke-width="2"'
+                    lines.append(f'<polyline points="{points}" {style}/>')
+            lines.append("</g>")
+    return "\n".join([*lines, *legend(), "</svg>", ""])
+
+
+def boxes(runs: pd.DataFrame) -> str:
+    """Fig. 1: evaluations per epoch and acceptance of CMALight and CMA, all runs at the largest budget."""
+    runs = longest(runs)
+    runs = runs.assign(per_epoch=runs["evaluations"] / runs["epochs"].clip(lower=1))
+    lines = opened(300)
+    panels = (
+        ("per_epoch", "evaluations of f per epoch"),
+        ("accepted", "fraction of accepted epochs"),
+    )
+    for left, (column, title) in zip((50, 400), panels, strict=True):
+        lines.append(f'<text x="{left}" y="24" font-weight="bold">{title}</text>')
+        shown = [(reading, solver) for reading in READINGS for solver in ("cmalight", "cma")]
+        found = [
+            runs.loc[(runs["reading"] == reading) & (runs["solver"] == solver), column].dropna()
+            for reading, solver in shown
+        ]
+        most = max((values.max() for values in found if len(values)), default=1.0) or 1.0
+        lines.append(f'<path d="M{left} 40V250H{left + 330}" fill="none" stroke="#444"/>')
+        lines.append(f'<text x="{left - 6}" y="44" text-anchor="end">{most:.3g}</text>')
+        for place, ((reading, solver), values) in enumerate(zip(shown, found, strict=True)):
+            x = left + 45 + 80 * place
+            label = f'<text x="{x}" y="{{}}" text-anchor="middle">{{}}</text>'
+            lines += [label.format(268, LABELS[solver]), label.format(284, READINGS[reading])]
+            if len(values):
+                y = [250 - 210 * v / most for v in values.quantile([0, 0.25, 0.5, 0.75, 1])]
+                style = f'stroke="{COLOURS[solver]}" fill="none" stroke-width="2"'
+                lines.append(
+                    f'<path d="M{x} {y[0]:.1f}V{y[1]:.1f}M{x} {y[3]:.1f}V{y[4]:.1f}" {style}/>'
+                )
+                body = f'x="{x - 20}" y="{y[3]:.1f}" width="40" height="{y[1] - y[3]:.1f}"'
+                lines.append(f"<rect {body} {style}/>")
+                lines.append(f'<path d="M{x - 20} {y[2]:.1f}h40" {style}/>')
+    return "\n".join([*lines, "</svg>", ""])
+
+
+def opened(height: int) -> list[str]:
+    """The beginning of a figure."""
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {height}" font-family="sans-serif" font-size="12">',
+        f'<rect width="760" height="{height}" fill="white"/>',
     ]
-    for left, (reading, title) in zip((50, 370), READINGS.items(), strict=True):
-        costs = all_costs(runs, reading, "work_0.1", ALL)
-        lines.append(
-            f'<text x="{left}" y="24" font-weight="bold">{title}: {len(costs)} problems</text>'
-        )
-        lines += axes(left)
-        shares = performance_profile(costs)
-        for solver, colour in COLOURS.items():
-            points = outline(shares[solver], left)
-            lines.append(
-                f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
-            )
+
+
+def legend() -> list[str]:
+    """The solvers and their colours."""
+    lines = []
     for place, (solver, colour) in enumerate(COLOURS.items()):
         y = 60 + 22 * place
         lines.append(f'<path d="M672 {y}h20" stroke="{colour}" stroke-width="3"/>')
         lines.append(f'<text x="698" y="{y + 4}">{LABELS.get(solver, solver.capitalize())}</text>')
-    return "\n".join([*lines, "</svg>", ""])
+    return lines
 
 
-def axes(left: float) -> list[str]:
+FIGURES = {
+    "paper-fig1.svg": boxes,
+    **{f"paper-fig{n}.svg": partial(profiles, tau=tau) for n, tau in enumerate(TAUS, 2)},
+}
+
+
+def axes(left: float, label: str) -> list[str]:
     """Frame, ticks and labels of a panel."""
     lines = [f'<path d="M{left} 40V250H{left + WIDTH}" fill="none" stroke="#444"/>']
     for ratio in (1, 10, 100):
@@ -311,7 +416,6 @@ def axes(left: float) -> list[str]:
         lines.append(
             f'<text x="{left - 6}" y="{254 - 210 * share:.0f}" text-anchor="end">{share:g}</text>'
         )
-    label = "work over the least work, at precision 0.1"
     return [*lines, f'<text x="{left + WIDTH / 2}" y="288" text-anchor="middle">{label}</text>']
 
 
@@ -333,14 +437,20 @@ def main() -> None:
     """What the command does."""
     parser = argparse.ArgumentParser(description="Write the numbers of paper.md.")
     parser.add_argument("--collect", nargs=2, type=Path, metavar=("PRINTED", "PUBLIC"))
-    folders = parser.parse_args().collect
-    if folders:
-        collected = collect(dict(zip(("printed", "public"), folders, strict=True)))
+    parser.add_argument("--budgets", nargs="+", type=float, default=[2.0, 10.0], metavar="SECONDS")
+    parser.add_argument("--cifar", type=Path, metavar="FOLDER")
+    options = parser.parse_args()
+    if options.collect:
+        folders = dict(zip(("printed", "public"), options.collect, strict=True))
+        collected = collect(folders, options.budgets)
         collected.to_csv(RUNS, index=False, float_format="%.6g")
+    if options.cifar:
+        collect_cifar(options.cifar).to_csv(CIFAR, index=False, float_format="%.6g")
     runs = pd.read_csv(RUNS)
     for page in PAGES:
         page.write_text(filled(page.read_text(encoding="utf-8"), BLOCKS, runs), encoding="utf-8")
-    FIGURE.write_text(figure(runs), encoding="utf-8")
+    for name, draw in FIGURES.items():
+        (HERE / name).write_text(draw(runs), encoding="utf-8")
 
 
 if __name__ == "__main__":

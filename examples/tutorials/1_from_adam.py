@@ -28,8 +28,8 @@ def new_problem():
 
 
 # %%
-# The loop is the same for all three. Only `make` differs: it gives an optimizer and, or not, a
-# scheduler.
+# The loop is the same for all three, but for the loss that `step` gets. `make` gives an optimizer
+# and, or not, a scheduler.
 
 
 def train(make):
@@ -41,7 +41,9 @@ def train(make):
         for inputs, target in loader:
             loss = loss_fn(model(inputs), target)
             loss.backward()
-            optimizer.step()
+            optimizer.step(loss) if isinstance(
+                optimizer, Controlled
+            ) else optimizer.step()
             optimizer.zero_grad()
             if scheduler is not None:
                 scheduler.step()
@@ -59,7 +61,8 @@ def adamw(lr):
 
 def controlled(lr):
     def make(model, objective, steps):
-        optimizer = Controlled(torch.optim.AdamW(model.parameters(), lr=lr), objective)
+        base = torch.optim.AdamW(model.parameters(), lr=lr)
+        optimizer = Controlled(base, model, objective=objective)
         return optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
 
     return make
@@ -67,7 +70,7 @@ def controlled(lr):
 
 def auto(lr):
     def make(model, objective, steps):
-        return Auto(model.parameters(), objective, total_steps=steps, lr=lr), None
+        return Auto(model, objective=objective, total_steps=steps, lr=lr), None
 
     return make
 
@@ -88,6 +91,6 @@ axes[0].legend()
 plt.show()
 
 # %%
-# Where the learning rate is right, the watchdog changes nothing. Where it is far too large, windows
-# of steps are undone and the learning rate is scaled down; that saves the run, and does not replace
-# a good learning rate. Accumulation, clipping, mixed precision: :doc:`/guides/loop`.
+# If nothing is undone, a watched run is that of the optimizer alone. If the learning rate is so
+# large that f rises, windows of steps are undone and the learning rate is scaled down.
+# Accumulation, clipping, mixed precision: :doc:`/guides/loop`.

@@ -29,14 +29,14 @@ class Solver(BaseSolver):
         """
         loader = DataLoader(self.dataset, batch_size=self.batch_size, shuffle=True)
         objective = Objective(self.model, self.loss, loader)
-        optimizer = Auto(self.model.parameters(), objective, lr=self.lr, weight_decay=self.weight_decay)
+        optimizer = Auto(self.model, objective=objective, lr=self.lr, weight_decay=self.weight_decay)
         while callback():
             self.model.train()
             for x, y in loader:
-                self.loss(self.model(x), y).backward()
-                optimizer.step()
+                loss = self.loss(self.model(x), y)
+                loss.backward()
+                optimizer.step(loss)
                 optimizer.zero_grad()
-            optimizer.judge()
 
     def get_result(self):
         """Return what the objective evaluates."""

@@ -8,9 +8,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cmalight.evaluation.batches import TensorBatches
     from cmalight.evaluation.objective import Objective
-    from cmalight.integrations.sklearn import CMALightClassifier as CMALightClassifier
-    from cmalight.integrations.sklearn import CMALightRegressor as CMALightRegressor
-    from cmalight.optim import CMA, COFF, IG, SOAP, Auto, CMALight, Controlled, Epoch, EpochReport, WindowReport
+    from cmalight.integrations.sklearn import WatchedClassifier as WatchedClassifier
+    from cmalight.integrations.sklearn import WatchedRegressor as WatchedRegressor
+    from cmalight.optim import (
+        CMA,
+        COFF,
+        IG,
+        SOAP,
+        Auto,
+        Certified,
+        CMALight,
+        Controlled,
+        Epoch,
+        EpochReport,
+        WindowReport,
+    )
     from cmalight.rules.outcome import Outcome
     from cmalight.training import FitResult, History, Status, fit
 
@@ -23,6 +35,7 @@ __all__ = [
     "SOAP",
     "Auto",
     "CMALight",
+    "Certified",
     "Controlled",
     "Epoch",
     "EpochReport",
@@ -40,12 +53,15 @@ __all__ = [
 # Imported when first asked for, so that `cmalight --help` does not wait for torch. What needs more than torch is not
 # in __all__, so that `from cmalight import *` works without it.
 _HOMES = {
-    "optim": ("CMA", "COFF", "IG", "SOAP", "Auto", "CMALight", "Controlled", "Epoch", "EpochReport", "WindowReport"),
+    "optim": (
+        *("CMA", "COFF", "IG", "SOAP", "Auto", "CMALight", "Certified", "Controlled"),
+        *("Epoch", "EpochReport", "WindowReport"),
+    ),
     "training": ("FitResult", "History", "Status", "fit"),
     "evaluation.objective": ("Objective",),
     "evaluation.batches": ("TensorBatches",),
     "rules.outcome": ("Outcome",),
-    "integrations.sklearn": ("CMALightClassifier", "CMALightRegressor"),
+    "integrations.sklearn": ("WatchedClassifier", "WatchedRegressor"),
 }
 _HOME_OF = {name: f"cmalight.{home}" for home, names in _HOMES.items() for name in names}
 

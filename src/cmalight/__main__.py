@@ -20,7 +20,7 @@ def main() -> None:
 
             sys.stdout.write(f"cmalight {__version__}\n")
             return
-        sys.stderr.write('cmalight: error: the command needs click: pip install "cmalight[cli]"\n')
+        sys.stderr.write('cmalight: error: the command needs click: pip install "cmalight[bench]"\n')
         sys.exit(2)
     try:
         command(prog_name="cmalight")

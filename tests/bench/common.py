@@ -9,7 +9,7 @@ from pathlib import Path
 import cmalight
 from cmalight.bench import Result, plan, read_spec
 from cmalight.bench.models import Machine, Points
-from cmalight.bench.store import begin, write_result
+from cmalight.bench.store import begin, locked, write_result
 
 OWN = Path(__file__).with_name("own_code.py")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cmalight.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
@@ -24,25 +24,27 @@ def result_of(run, losses=(1.0, 0.5, 0.25), **changes):
     """A result that nothing was trained for."""
     count = len(losses)
     points = Points(
-        epoch=list(range(count)),
+        step=list(range(count)),
+        epoch=[float(number) for number in range(count)],
         seconds=[float(number) for number in range(count)],
         work=[1.5 * number for number in range(count)],
         train_loss=list(losses),
         lr=[0.1] * count,
-        outcome=["start", *["uncontrolled"] * (count - 1)],
-        **{name: [None] * count for name in ("validation_loss", "accuracy", "batch_loss")},
+        **{name: [None] * count for name in ("validation_loss", "accuracy")},
         **{name: [0] * count for name in ("evaluations", "evaluated_rows")},
     )
     machine = Machine(host="here", cores=2, load=0.1, versions={"torch": "2"})
-    return Result(**{"run": run, "status": "done", "points": points, "machine": machine, **changes})
+    facts = {"run": run, "status": "done", "points": points, "epochs": count - 1, "machine": machine}
+    return Result(**{**facts, **changes})
 
 
 def folder_of(path, study, results=None):
     """A results folder of the study with these results; by default one for each run."""
     runs = plan(study)
-    begin(path, study, [run.key for run in runs])
-    for result in map(result_of, runs) if results is None else results:
-        write_result(path, result)
+    with locked(path):
+        begin(path, study, [run.key for run in runs])
+        for result in map(result_of, runs) if results is None else results:
+            write_result(path, result)
     return path
 
 

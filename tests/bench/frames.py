@@ -1,9 +1,9 @@
 """Results made up as frames, with few enough numbers to check what is said of them by hand."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pandas
+
+from cmalight.bench import Results
 
 INF, NAN = float("inf"), float("nan")
 CONDITIONS = {
@@ -22,31 +22,35 @@ CONDITIONS = {
 
 
 def run(solver, losses, *, problem="data 1x5", seed=0, status="done", validation=None, accuracy=None, **more):
-    """One run: `losses` at the start and after each epoch; by default an epoch takes a second and no evaluation.
+    """One run: `losses` at the start and after each step; a step is an epoch and takes a second.
 
     `evaluations` are in passes over the data.
     """
     count = len(losses)
     columns = {
-        "epoch": list(range(count)),
+        "step": list(range(count)),
+        "epoch": [float(n) for n in range(count)],
         "seconds": more.pop("seconds", [float(n) for n in range(count)]),
         "work": more.pop("work", [float(n) for n in range(count)]),
         "train_loss": losses,
         "validation_loss": validation or [NAN] * count,
         "accuracy": accuracy or [NAN] * count,
         "lr": more.pop("lr", [0.1] * count),
-        "outcome": ["start", *["uncontrolled"] * (count - 1)],
         "evaluated_passes": more.pop("evaluations", [0.0] * count),
     }
     row = {
         "key": f"{problem}/{seed}/{solver}",
         "problem": problem,
+        "dataset": str(problem).partition(" ")[0],
+        "group": "",
+        "grid": "",
         "solver": solver,
         "seed": seed,
         "status": status,
         "error": None if status == "done" else more.pop("error", f"it {status}"),
         "epochs": count - 1,
         "seconds": columns["seconds"][-1],
+        "evaluations": columns["evaluated_passes"][-1],
         "evaluated_passes": columns["evaluated_passes"][-1],
         "final_loss": losses[-1],
         "best_loss": np.fmin.reduce(losses),
@@ -59,8 +63,7 @@ def run(solver, losses, *, problem="data 1x5", seed=0, status="done", validation
     return row, pandas.DataFrame(columns).assign(key=row["key"])
 
 
-def results(*made, notes=()):
+def results(*made):
     """What `cmalight.bench.load` gives, of these runs."""
     runs = pandas.DataFrame([row for row, _ in made])
-    epochs = pandas.concat([points for _, points in made], ignore_index=True)
-    return SimpleNamespace(runs=runs, epochs=epochs, notes=list(notes))
+    return Results(runs, pandas.concat([points for _, points in made], ignore_index=True))

@@ -75,7 +75,7 @@ class Waits(Good):
 
 
 def watched(params, objective, total_steps, lr=0.1):
-    return Controlled(torch.optim.SGD(params, lr=lr), objective, total_steps=total_steps)
+    return Controlled(torch.optim.SGD(params, lr=lr), objective=objective, total_steps=total_steps)
 
 
 def not_an_optimizer(params):

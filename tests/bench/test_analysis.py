@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from cmalight.bench.analysis import (
     COLUMNS,
+    best_of_grid,
     data_profile,
     performance_profile,
     profile_area,
@@ -17,12 +18,19 @@ from cmalight.bench.analysis import (
     solution_costs,
     status_text,
     summary,
+    unseen_summary,
 )
 from tests.bench.frames import INF, NAN, results, run
 
 
 def frame(rows, names="ab"):
-    return pandas.DataFrame(np.array(rows, dtype=float).reshape(len(rows), len(names)), columns=list(names))
+    values = np.array(rows, dtype=float).reshape(len(rows), len(names))
+    return pandas.DataFrame(values, columns=list(names), index=pandas.RangeIndex(len(rows), name="problem"))
+
+
+def on(*datasets):
+    """Results whose n-th problem is on the n-th of these data sets."""
+    return results(*(run("a", [1], problem=number, dataset=name) for number, name in enumerate(datasets)))
 
 
 def costs(found, tau, **options):
@@ -129,21 +137,93 @@ def test_ratios_of_ties_failures_and_costs_of_zero():
 
 @pytest.mark.parametrize("wrong", [NAN, -1])
 def test_what_is_no_cost_is_refused_and_named(wrong):
-    for profile in (performance_profile, data_profile, profile_area):
+    for profile in (performance_profile, data_profile, lambda table: profile_area(table, on("x", "y"))):
         with pytest.raises(ValueError, match="the cost of 'b' on 1 is"):
             profile(frame([[1, 2], [1, wrong]]))
 
 
 def test_areas_by_hand():
-    areas = profile_area(frame([[1, 10], [1, 1000], [1, INF]]))  # ratio 10 of 100: half of the logarithmic axis
+    # A ratio of 10, of at most 100, is half of the logarithmic axis.
+    areas = profile_area(frame([[1, 10], [1, 1000], [1, INF]]), on("x", "y", "z"))
     assert areas["area"].tolist() == pytest.approx([1, 0.5 / 3])
-    assert areas.loc["a"].tolist() == [1, 1, 1]
-    assert 0 == areas.loc["b", "low"] < areas.loc["b", "area"] < areas.loc["b", "high"] <= 0.5
 
 
-def test_no_problems_have_no_area_and_no_share():
-    assert profile_area(frame([])).isna().all(axis=None)
+def test_an_interval_resamples_data_sets_and_needs_five():
+    table = frame([[1, 10], [1, 100]] * 10)
+    few, alike, many = (profile_area(table, on(*names)).loc["b"] for names in ("wxyz" * 5, "vwxyz" * 4, range(20)))
+    assert few[["low", "high"]].isna().all()
+    assert alike["area"] == many["area"] == pytest.approx(0.25)
+    assert many["low"] == pytest.approx(0.25 - 1.96 * 0.25 / 20**0.5, abs=0.02)  # 20 independent cases
+    assert alike["low"] == alike["high"] == pytest.approx(0.25)  # every data set has two problems of either kind
+    clustered = profile_area(frame([[1, 10]] * 12 + [[1, 100]] * 8), on(*(n // 4 for n in range(20)))).loc["b"]
+    assert clustered["high"] - clustered["low"] > 1.8 * (many["high"] - many["low"])  # five cases
+
+
+def test_resampled_data_sets_bring_all_their_problems():
+    """The interval of a straightforward bootstrap with another generator."""
+    chance = np.random.default_rng(0)
+    names = np.repeat(list("abcdef"), [1, 2, 3, 4, 5, 6])
+    table = frame([[1, cost] for cost in chance.choice([1, 3, 10, 200], len(names))])
+    gains = np.clip(1 - np.log(ratios(table)["b"].to_numpy()) / np.log(100), 0, 1)
+    sets = [gains[names == name] for name in "abcdef"]
+    means = [np.concatenate([sets[n] for n in chance.integers(6, size=6)]).mean() for _ in range(4000)]
+    found = profile_area(table, on(*names)).loc["b", ["low", "high"]].tolist()
+    assert found == pytest.approx(np.quantile(means, [0.025, 0.975]).tolist(), abs=0.03)
+
+
+def test_no_problems_have_no_area_and_no_fraction():
+    assert profile_area(frame([]), on("x")).isna().all(axis=None)
     assert performance_profile(frame([])).to_numpy().tolist() == [[0, 0]]
+
+
+def test_the_best_of_a_grid_is_chosen_problem_by_problem_by_the_median_training_loss():
+    def tuned(lr, problem, losses, **more):
+        own = (run(f"adam lr={lr}", [1, loss], problem=problem, seed=n, grid="adam") for n, loss in enumerate(losses))
+        return [
+            *own,
+            *([run(f"adam lr={lr}", [1], problem=problem, seed=len(losses), grid="adam", **more)] if more else []),
+        ]
+
+    made = [*tuned(1, "p", [0.1, 0.1, 0.9]), *tuned(2, "p", [0.2, 0.2, 0.2])]
+    made += [*tuned(1, "q", [0.1], status="failed"), *tuned(2, "q", [0.5, 0.5]), run("sgd", [1, 0.3], problem="p")]
+    found = best_of_grid(results(*made)).runs
+    best = found[found["solver"] == "adam, best of 2"]
+    assert best[["problem", "final_loss"]].values.tolist() == [
+        ["p", 0.1],
+        ["p", 0.1],
+        ["p", 0.9],
+        ["q", 0.5],
+        ["q", 0.5],
+    ]
+    assert best_of_grid(results(run("sgd", [1, 0.3]))).runs["solver"].tolist() == ["sgd"]
+
+
+def test_the_best_of_a_grid_has_the_costs_of_its_member():
+    made = [
+        run("adam lr=1", [1, 0.5, 0], grid="adam"),
+        run("adam lr=2", [1, 0.1, 0.1], grid="adam"),
+        run("sgd", [1, 1, 1]),
+    ]
+    assert costs(best_of_grid(results(*made)), 0.1) == {
+        "adam lr=1": [2],
+        "adam lr=2": [1],
+        "sgd": [INF],
+        "adam, best of 2": [2],
+    }
+
+
+def test_the_second_sentence_is_about_unseen_data():
+    made = [run("a", [1, 0], validation=[1, 0.9], problem=problem) for problem in "pqr"]
+    made += [run("b", [1, 1, 0], validation=[1, 0.5, 0.4], problem=problem) for problem in "pq"]
+    made += [run("b", [1, 1, 0], validation=[1, 0.5, 0.95], problem="r")]
+    found = results(*made)
+    table = solution_costs(found, 0.1)
+    assert summary(table) == "a was quickest on 3 of 3 problems."
+    assert unseen_summary(found, table) == "On unseen data, b ended lowest on 2 of 3 problems."
+    without = results(run("a", [1, 0]), run("b", [1, 0]))
+    assert (
+        unseen_summary(without, solution_costs(without, 0.1)) == "No loss on unseen data was measured for every solver."
+    )
 
 
 def test_the_bootstrap_draws_every_problem_alike_and_the_same_on_every_call():

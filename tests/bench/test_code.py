@@ -1,4 +1,4 @@
-"""The digest of the code that trains changes with the code, and with nothing else."""
+"""The digest of the code of a run changes with the code that takes part in it, and with nothing else."""
 
 import shutil
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_a_changed_number_changes_it_and_taking_it_back_too(mine):
         ("import package.part", "package/base.py"),  # that part.py imports
     ],
 )
-def test_modules_beside_an_own_file_count(mine, line, file):
+def test_modules_beside_a_users_file_count(mine, line, file):
     package = mine.with_name("package")
     package.mkdir()
     (package / "part.py").write_text("from package import base\nfrom . import base\n")
@@ -59,7 +59,7 @@ def test_modules_beside_an_own_file_count(mine, line, file):
     assert digest(mine) != before
 
 
-def test_changed_own_code_is_imported_anew(mine):
+def test_changed_code_of_the_user_is_imported_anew(mine):
     mine.write_text("def make():\n    return 1\n")
     assert code.imported(f"{mine}:make")() == 1
     mine.write_text("def make():\n    return 2\n")
@@ -69,32 +69,69 @@ def test_changed_own_code_is_imported_anew(mine):
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A copy of the package whose files may be changed."""
-    copy = tmp_path / "cmalight"
+    copy = tmp_path / "copy" / "cmalight"
     shutil.copytree(Path(cmalight.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(code, "_PACKAGE", copy)
-    return copy
+    forget()
+    yield copy
+    forget()
+
+
+def forget():
+    code._package_digest.cache_clear()
+    code._methods_of.cache_clear()
+
+
+ADAM = {"solver": "adam", "dataset": "diabetes", "network": "1x5"}
+CMALIGHT, AUTO = {**ADAM, "solver": "cmalight"}, {**ADAM, "solver": "auto"}
 
 
 @pytest.mark.parametrize(
-    ("file", "counts"),
+    ("run", "taking_part", "others"),
     [
-        ("rules/paper.py", True),
-        ("evaluation/objective.py", True),
-        ("optim/cmalight.py", True),
-        ("training/fitting.py", True),
-        ("models/layered.py", True),
-        ("datasets/loading.py", True),
-        ("bench/training.py", True),
-        ("bench/workloads.py", True),
-        ("bench/store.py", False),
-        ("cli/bench.py", False),
+        (
+            ADAM,
+            ["training/steps.py", "evaluation/objective.py", "models/layered.py", "datasets/loading.py"],
+            ["rules/watchdog.py", "rules/paper.py", "optim/soap.py", "compiled/kernel.cpp", "bench/store.py"],
+        ),
+        (ADAM, ["bench/training.py"], ["datasets/catalogue.toml", "datasets/storage.py", "cli/bench.py"]),
+        ({**ADAM, "engine": "auto"}, ["compiled/kernel.cpp", "compiled/steps.py"], ["optim/auto.py"]),
+        ({"solver": "adam", "workload": "w.py:w"}, ["training/loop.py"], ["models/layered.py", "datasets/loading.py"]),
+        (CMALIGHT, ["optim/cmalight.py", "rules/paper.py", "rules/outcome.py"], ["rules/watchdog.py", "optim/soap.py"]),
+        (AUTO, ["optim/controlled.py", "optim/soap.py", "rules/watchdog.py"], ["rules/paper.py", "optim/cma.py"]),
     ],
 )
-def test_the_packages_own_code_counts_where_it_trains(package, file, counts):
-    compute = code.package_digest.__wrapped__
-    before = compute()
-    path = package / file
-    path.write_text(f"# a comment\n{path.read_text()}")
-    assert compute() == before
-    path.write_text(f"{path.read_text()}\nanother = 1\n")
-    assert (compute() != before) is counts
+def test_the_packages_code_counts_if_it_takes_part_in_the_run(package, run, taking_part, others):
+    for file in (*taking_part, *others):
+        before = code.code_digest(**run)
+        (package / file).write_text(f"{(package / file).read_text()}\nanother = 1\n")
+        forget()
+        assert (code.code_digest(**run) != before) is (file in taking_part), file
+
+
+def test_the_rooms_that_a_users_file_imports_count(package, mine):
+    for line, file, counts in (
+        ("from cmalight import Controlled", "rules/watchdog.py", True),
+        ("import cmalight.optim", "optim/soap.py", True),
+        ("from cmalight.models import resnet", "models/resnet.py", True),
+        ("from cmalight.bench import Problem", "optim/auto.py", False),
+        ("import torch", "optim/cma.py", False),
+    ):
+        mine.write_text(f"{line}\n{SOURCE}")
+        before = digest(mine)
+        (package / file).write_text("another = 1\n")
+        forget()
+        assert (digest(mine) != before) is counts, line
+
+
+def test_how_a_file_of_the_catalogue_is_read_counts(monkeypatch):
+    from dataclasses import replace
+
+    from cmalight.datasets import registry
+
+    before = code.code_digest("adam", dataset="bikes", network="1x5")
+    entry = registry._CATALOGUE["bikes"]
+    monkeypatch.setitem(registry._CATALOGUE, "bikes", replace(entry, urls=("http://127.0.0.1:9",), title="other words"))
+    assert code.code_digest("adam", dataset="bikes", network="1x5") == before
+    monkeypatch.setitem(registry._CATALOGUE, "bikes", replace(entry, source=replace(entry.source, one_hot=())))
+    assert code.code_digest("adam", dataset="bikes", network="1x5") != before

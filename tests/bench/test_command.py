@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from click.testing import CliRunner
@@ -64,10 +65,31 @@ def test_a_mistake_is_one_line_and_exit_2_and_leaves_nothing(tmp_path, monkeypat
     assert not (tmp_path / "out" / "runs").exists() or not list((tmp_path / "out" / "runs").iterdir())
 
 
-def test_a_dry_run_lists_the_runs(tmp_path):
+def test_a_dry_run_lists_the_runs_and_says_what_they_can_take(tmp_path):
     result = invoke("bench", "run", "demo", "--out", tmp_path / "out", "--dry-run", "--set", "seeds = 2")
     assert "diabetes 1x50, seed 1, adam" in result.stdout.splitlines()
+    assert "192 runs from 24 starts" in result.stdout.splitlines()[-1]
     assert not (tmp_path / "out").exists()
+
+
+def test_the_help_lists_the_presets():
+    text = " ".join(invoke("bench", "run", "--help").stdout.split())
+    for name in bench.PRESETS:
+        assert f" {name} " in text
+    assert "Eight days of one core" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.3, 0.8, 1.5, 2.5, 4])
+def test_ctrl_c_in_the_first_seconds_is_no_traceback(tmp_path, seconds):
+    path = write_toml(tmp_path / "spec.toml", 'solvers = ["adam"]', "seeds = 200")
+    process = start("bench", "run", path, "--out", tmp_path / "out")
+    time.sleep(seconds)
+    children = descendants(process.pid)
+    os.killpg(process.pid, signal.SIGINT)
+    code, _, stderr = finish(process)
+    assert (code, "Traceback" in stderr) == (130, False), stderr
+    wait_for(lambda: not any(map(is_alive, children)))
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ def cluster(folder):
     try:
         address = wait_for(lambda: _address(file))
         processes += [subprocess.Popen(worker, **options) for _ in range(2)]
-        yield address.replace("tcp", "dask")
+        yield address.replace("tcp", "dask"), processes[0]
     finally:
         for process in reversed(processes):
             process.send_signal(signal.SIGTERM)
@@ -58,7 +58,7 @@ def test_a_killed_worker_loses_no_run_and_changes_no_result(tmp_path):
     at = tmp_path / "at"
     waits = f'{{ solver = "{own("Waits")}", options = {{ at = "{at}" }} }}'
     path = write_toml(tmp_path / "spec.toml", f'solvers = [{waits}, "cmalight", "{own("Raises")}", "{own("Aborts")}"]')
-    with cluster(tmp_path) as address:
+    with cluster(tmp_path) as (address, _):
         process = start("bench", "run", path, "--out", tmp_path / "out", "--executor", address)
         training = int(wait_for(lambda: at.exists() and at.read_text()))
         worker = _parent(_parent(training))  # the run is a child of the worker's fork server
@@ -75,9 +75,27 @@ def test_a_killed_worker_loses_no_run_and_changes_no_result(tmp_path):
     bench.run(study, tmp_path / "here", in_process=True)
     losses = []
     for folder in ("out", "here"):
-        epochs = bench.load(tmp_path / folder, study).current().epochs
-        losses.append(epochs["train_loss"].tolist())
+        points = bench.load(tmp_path / folder, study).current().points
+        losses.append(points["train_loss"].tolist())
     assert losses[0] == losses[1] != []
+
+
+@pytest.mark.slow
+def test_a_killed_scheduler_is_one_line_and_keeps_what_is_finished(tmp_path):
+    at = tmp_path / "at"
+    waits = f'{{ solver = "{own("Waits")}", options = {{ at = "{at}" }} }}'
+    path = write_toml(tmp_path / "spec.toml", f'solvers = ["adam", {waits}]', "seeds = 3")
+    with cluster(tmp_path) as (address, scheduler):
+        process = start("bench", "run", path, "--out", tmp_path / "out", "--executor", address, "--quiet")
+        wait_for(lambda: at.exists() and list((tmp_path / "out" / "runs").glob("*.json")))
+        scheduler.kill()
+        with process:
+            _, stderr = process.communicate(timeout=600)
+    assert process.returncode == 1, stderr
+    lines = [line for line in stderr.splitlines() if line]
+    assert "finished results are kept, and the same command resumes" in lines[0]
+    assert "Traceback" not in stderr
+    assert bench.status(tmp_path / "out")["done"] >= 1
 
 
 def test_no_scheduler_is_one_line(tmp_path):

@@ -1,13 +1,10 @@
-"""The pages on the test-bed name every key, preset, workload and column, and their examples are valid."""
+"""The pages on the test-bed name every key, preset and column, and their examples are valid."""
 
 import re
 from pathlib import Path
 
-import pytest
-
 from cmalight import bench
 from cmalight.bench.spec import DatasetEntry, NetworkEntry, SolverEntry, Spec, WorkloadEntry
-from cmalight.bench.workloads import WORKLOADS
 from tests.bench.common import spec
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -20,18 +17,18 @@ def blocks(page, kind):
     return re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL)
 
 
-def test_every_key_preset_and_workload_is_named():
+def test_every_key_and_preset_is_named():
     keys = {
         key for model in (Spec, DatasetEntry, NetworkEntry, SolverEntry, WorkloadEntry) for key in model.model_fields
     }
     assert [key for key in (*keys, "extends") if f"`{key}`" not in SPEC] == []
-    assert [name for name in (*bench.PRESETS, *WORKLOADS) if f"`{name}`" not in GUIDE] == []
+    assert [name for name in bench.PRESETS if f"`{name}`" not in GUIDE] == []
 
 
 def test_every_column_and_status_is_named(tmp_path):
     bench.run(spec(), tmp_path, in_process=True)
     results = bench.load(tmp_path)
-    columns = [name for name in (*results.runs, *results.epochs) if not name.startswith("version_")]
+    columns = [name for name in (*results.runs, *results.points) if not name.startswith("version_")]
     assert [name for name in columns if f"`{name}`" not in RESULTS] == []
     for status in ("done", "diverged", "failed", "crashed", "timed_out"):
         assert f"`{status}`" in RESULTS
@@ -51,8 +48,3 @@ def test_the_example_of_the_results_runs(tmp_path, monkeypatch):
     names = {}
     exec(blocks(RESULTS, "python")[0], names)
     assert len(names["now"].runs) == 1
-
-
-@pytest.mark.parametrize("path", sorted((DOCS / "studies").glob("*.toml")), ids=lambda path: path.stem)
-def test_the_studies_of_the_documents_are_valid(path):
-    assert bench.plan(bench.read_spec(path))

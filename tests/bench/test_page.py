@@ -25,10 +25,13 @@ LOCAL = ("file:", "data:", "blob:")
 NASTY = "<script>alert(1)</script> \"q\" 'é' &amp; {{data}} №1"
 SOLVERS = ["auto", "adam", NASTY]
 PROBLEMS = ["california 3x20", "digits 2x50", f"<img src=x onerror=alert(2)> {NASTY}"]
+PROBLEMS += ["california 5x50", "mv 3x20", "bikes 3x20"]
+GROUPS = dict(zip(PROBLEMS, ["big", "small", "small", "big", "big", "small"], strict=True))
+SETS = dict(zip(PROBLEMS, ["california", "digits", NASTY, "california", "mv", "bikes"], strict=True))
 
 
 def made_up():
-    """Losses that fall by chance over three problems, three seeds and three solvers; two runs fail."""
+    """Losses that fall by chance over six problems, three seeds and three solvers; two runs fail."""
     chance = random.Random(0)
     for problem, seed, solver in itertools.product(PROBLEMS, range(3), SOLVERS):
         loss, losses = 1.0, [1.0]
@@ -36,18 +39,20 @@ def made_up():
             loss *= chance.choice([1.02, 0.9, 0.6, 0.2, 0.999])
             losses.append(loss)
         spent = [0.0, *itertools.accumulate(chance.uniform(0.05, 0.4) for _ in range(12))]
-        looks = [float(n) if solver == "auto" else 0.0 for n in range(13)]
-        failed = solver == NASTY and seed == 1 and problem != PROBLEMS[0]
+        passes = [float(n) if solver == "auto" else 0.0 for n in range(13)]
+        failed = solver == NASTY and seed == 1 and problem in PROBLEMS[1:3]
         yield run(
             solver,
             losses,
             problem=problem,
+            dataset=SETS[problem],
+            group=GROUPS[problem],
             seed=seed,
             status="diverged" if failed else "done",
             error=NASTY,
             seconds=spent,
-            evaluations=looks,
-            work=[epoch + look / 3 for epoch, look in enumerate(looks)],
+            evaluations=passes,
+            work=[epoch + spent / 3 for epoch, spent in enumerate(passes)],
             validation=[one + 0.01 * epoch for epoch, one in enumerate(losses)],
             accepted=0.9 if solver == "auto" else math.nan,
         )
@@ -146,22 +151,28 @@ def markup(name):
     return name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
+def expect_profile(page, plot, profile):
+    """The lines of the figure rise where the profile does."""
+    lines = drawn(page, plot)
+    assert set(lines) == {markup(solver) for solver in profile}
+    for solver in profile:
+        rises = profile[solver][profile[solver].diff().fillna(1) != 0].items()
+        x, y = lines[markup(solver)]["x"][:-1], lines[markup(solver)]["y"][:-1]
+        assert list(zip(x, y, strict=True)) == [pytest.approx(step, rel=1e-5) for step in rises]
+
+
 def expect_as_in_python(page, found, solvers=SOLVERS, *, tau=1e-2, **options):
-    """The sentence, both profiles and the areas are those that Python computes for these solvers alone."""
+    """The sentences, the profiles and the areas are those that Python computes for these solvers alone."""
     costs = analysis.solution_costs(found, tau, solvers=solvers, **options)
     sentence = analysis.summary(costs, measure=options.get("measure", "seconds"))
-    assert page.locator("h1").text_content() == sentence
-    for plot, profile in (
-        ("performance", analysis.performance_profile(costs)),
-        ("data-profile", analysis.data_profile(costs)),
-    ):
-        lines = drawn(page, plot)
-        assert set(lines) == {markup(solver) for solver in solvers}
-        for solver in solvers:
-            rises = profile[solver][profile[solver].diff().fillna(1) != 0].items()
-            x, y = lines[markup(solver)]["x"][:-1], lines[markup(solver)]["y"][:-1]
-            assert list(zip(x, y, strict=True)) == [pytest.approx(step, rel=1e-5) for step in rises]
-    areas = analysis.profile_area(costs)
+    assert page.locator("h1").text_content() == f"{sentence} {analysis.unseen_summary(found, costs)}"
+    expect_profile(page, "data-profile", analysis.data_profile(costs))
+    for column, precision in enumerate(analysis.TABLE_TAUS):
+        all_costs = analysis.solution_costs(found, precision, solvers=solvers, **options)
+        for line, group in enumerate(("", "big", "small")):
+            own = [GROUPS[problem] == group or not group for problem in all_costs.index.get_level_values("problem")]
+            expect_profile(page, f"profile-{line}-{column}", analysis.performance_profile(all_costs[own]))
+    areas = analysis.profile_area(costs, found)
     for row, solver in enumerate(solvers, start=1):
         area, low, high = areas.loc[solver]
         text = page.locator("#solver-table tr").nth(row).locator("td").nth(2).text_content()
@@ -183,21 +194,22 @@ def test_the_page_shows_what_python_computes(opened, found):
 
 def test_hiding_a_solver_recomputes_everything(opened, found):
     page = opened()
-    press(page, "auto")
     assert page.locator("#solvers input").first.is_checked()
+    press(page, "auto")
+    assert not page.locator("#solvers input").first.is_checked()
     expect_as_in_python(page, found, SOLVERS[1:])
     assert markup("auto") not in drawn(page, "curves")
-    assert "auto" not in page.locator("#result-table").text_content()
+    assert "auto" not in page.locator("#result-table").text_content() + page.locator("#heat").text_content()
     press(page, "auto")
     expect_as_in_python(page, found)
 
 
 def test_the_words_follow_what_counts_as_a_problem(opened):
     page = opened()
-    assert "3 problems (data set and network; the median over the seeds)" in page.inner_text("#profile-hint")
+    assert "6 problems (data set and network; the median over the seeds)" in page.inner_text("#profile-hint")
     choose(page, "per", "seed")
-    assert "9 starts (data set, network and seed)" in page.inner_text("#profile-hint")
-    assert "9 starts" in page.inner_text("h1")
+    assert "18 starts (data set, network and seed)" in page.inner_text("#profile-hint")
+    assert "18 starts" in page.inner_text("h1")
     assert "median" not in page.inner_text("#target")
 
 
@@ -206,10 +218,110 @@ def test_with_no_solver_shown_the_page_says_so(opened):
     for solver in SOLVERS:
         press(page, solver)
     assert page.inner_text("h1") == "No solver is shown."
-    for plot in ("curves", "performance", "data-profile"):
-        assert "No solver is shown: press one above." in page.locator(f"#{plot}").text_content()
+    for plot in ("curves", "profile-0-0", "data-profile", "box-accepted"):
+        assert "No solver is shown: check one above." in page.locator(f"#{plot}").text_content()
     press(page, "adam")
-    assert list(drawn(page, "performance")) == ["adam"]
+    assert list(drawn(page, "profile-0-0")) == ["adam"]
+
+
+def test_a_filter_keeps_the_problems_with_all_its_words_in_every_part_of_the_page(opened, found):
+    page = opened()
+    page.locator("[name=filter]").fill("california 3x20")
+    part = results(*(one for one in made_up() if one[0]["problem"] == PROBLEMS[0]))
+    costs = analysis.solution_costs(part, 0.01)
+    assert page.inner_text("h1") == f"{analysis.summary(costs)} {analysis.unseen_summary(part, costs)}"
+    assert page.inner_text("#filtered") == "1 of 6 problems shown"
+    assert page.locator("#heat tbody tr").count() == page.locator("#result-table tbody").count() == 1
+    assert "No interval is given: 1 data set, and fewer than 5 carry none." in page.inner_text("#profile-hint")
+    page.locator("[name=filter]").fill("big")  # a group
+    assert page.locator("#heat tbody tr").count() == 3
+
+
+def test_the_headline_comes_first_then_all_problems_then_single_ones(opened):
+    page = opened()
+    tops = [
+        page.locator(place).bounding_box()["y"] for place in ("h1", "#solver-table", "#profile-0-0", "#heat", "#curves")
+    ]
+    assert tops == sorted(tops)
+
+
+def test_box_plots_are_over_the_runs_of_each_solver(opened, found):
+    page = opened()
+    boxes = drawn(page, "box-accepted")
+    assert list(boxes) == ["auto"]
+    assert boxes["auto"]["x"] == [0.9] * 18
+    assert drawn(page, "box-evaluations")["auto"]["x"] == [1.0] * 18  # 12 in 12 epochs
+    assert set(drawn(page, "box-evaluations")) == {"auto", "adam", markup(f"{NASTY[:23]}…")}
+
+
+def test_the_heat_map_has_each_number_over_the_least_of_its_row(opened, found):
+    page = opened()
+    ratios = analysis.ratios(analysis.solution_costs(found, 0.01))
+    rows = [row.locator("td").all_text_contents() for row in page.locator("#heat tbody tr").all()]
+    shown = [[math.inf if text == "never" else float(text) for text in row] for row in rows]
+    assert shown == [pytest.approx(row, rel=1e-3) for row in ratios.to_numpy().tolist()]
+    choose(page, "heat", "final_validation_loss")
+    losses = analysis.unseen_losses(found).to_numpy()
+    best = [row.locator("td.best").count() for row in page.locator("#heat tbody tr").all()]
+    assert best == (losses == losses.min(axis=1, keepdims=True)).sum(axis=1).tolist()
+
+
+def test_lines_are_told_apart_without_colour_and_their_colours_stand_out(opened):
+    page = opened()
+    styles = page.evaluate("[...Array(40).keys()].map(styleOf)")
+    assert len({(style["dash"], style["symbol"]) for style in styles}) == 40
+    for style in styles:
+        assert contrast(style["color"], "#ffffff") >= 4.5
+
+
+def contrast(first, second):
+    """WCAG's ratio of two colours #rrggbb."""
+
+    def luminance(colour):
+        parts = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(first), luminance(second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_every_text_has_a_contrast_of_at_least_4_5(opened):
+    page = opened()
+    press(page, "auto")  # what is not shown can be read, too
+    found = page.evaluate(
+        """() => {
+        const solid = (node) => {
+            for (; node; node = node.parentElement) {
+                const [r, g, b, a = 1] = getComputedStyle(node).backgroundColor.match(/[\\d.]+/g).map(Number);
+                if (a > 0.9) return [r, g, b];
+            }
+            return [255, 255, 255];
+        };
+        const written = (node) => [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
+        const numbers = (text) => text.match(/[\\d.]+/g).map(Number);
+        return [...document.querySelectorAll('body *')]
+            .filter((node) => node.offsetParent && !node.closest('svg') && written(node))
+            .map((node) => [node, getComputedStyle(node)])
+            .map(([node, { color, opacity }]) => [node.outerHTML.slice(0, 80), numbers(color), solid(node), +opacity]);
+    }"""
+    )
+
+    def colour(parts):
+        return "#" + "".join(f"{round(part):02x}" for part in parts[:3])
+
+    assert len(found) > 50
+    assert [one for one in found if contrast(colour(one[1]), colour(one[2])) < 4.5 or one[3] < 1] == []
+
+
+def test_the_best_of_a_grid_is_shown_and_its_members_can_be(opened, write):
+    made = [run(f"adam lr={lr}", [1, loss], grid="adam") for lr, loss in ((1, 0.5), (2, 0.25))]
+    page = opened(address=write(results(*made, run("sgd", [1, 0.4]))))
+    assert [box.is_checked() for box in page.locator("#solvers input").all()] == [False, False, True, True]
+    assert page.inner_text("h1").startswith("adam, best of 2 was quickest on 1 of 1 problem.")
+    press(page, "adam lr=1")
+    assert page.evaluate("location.hash") == "#show=adam+lr%3D1"
+    assert "adam lr=1" in drawn(page, "profile-0-0")
 
 
 def test_the_view_is_in_the_address(opened):
@@ -226,11 +338,11 @@ def test_the_view_is_in_the_address(opened):
         control = f"document.querySelector('[name={name}]').value"
         assert other.evaluate(control) == page.evaluate(control)
     assert other.locator("[name=gap]").is_checked()
-    assert [box.is_checked() for box in other.locator("#solvers input").all()] == [False, False, True]
+    assert [box.is_checked() for box in other.locator("#solvers input").all()] == [True, True, False]
     assert drawn(other, "curves") == drawn(page, "curves")
     other.evaluate("location.hash = ''")
     wait_until(other, "document.querySelector('[name=x]').value === 'seconds'")
-    assert set(drawn(other, "performance")) == {markup(solver) for solver in SOLVERS}
+    assert set(drawn(other, "profile-0-0")) == {markup(solver) for solver in SOLVERS}
 
 
 def test_an_address_that_says_nonsense_is_the_usual_view(opened, found):
@@ -307,7 +419,7 @@ def test_the_page_fits_its_window(opened, width):
         assert box["x"] + box["width"] <= width
     assert page.evaluate("parseFloat(getComputedStyle(document.querySelector('#solvers label')).fontSize)") >= 13
     for plot in page.locator(".plot").all():
-        assert plot.bounding_box()["width"] >= min(width - 60, 480)
+        assert plot.bounding_box()["width"] >= min(width - 60, 330)
     page.mouse.wheel(0, 1500)
     wait_until(page, "scrollY > 500")
     assert page.locator("#solvers").bounding_box()["y"] <= 8  # the legend stays in sight
@@ -328,10 +440,10 @@ def test_a_download_is_the_figure_on_the_page_with_a_legend(opened, tmp_path, ki
     page = opened()
     press(page, "adam")
     with page.expect_download() as waiting:
-        page.locator("figure").nth(2).get_by_role("button", name=kind.upper()).click()
+        page.locator("figure").nth(1).get_by_role("button", name=kind.upper()).click()
     path = tmp_path / waiting.value.suggested_filename
     waiting.value.save_as(path)
-    assert path.name == f"performance-profile-0-01.{kind}"
+    assert path.name == f"all-problems-0-01.{kind}"
     content = path.read_bytes()
     if kind == "svg":
         assert content.startswith(b"<svg")
@@ -341,48 +453,18 @@ def test_a_download_is_the_figure_on_the_page_with_a_legend(opened, tmp_path, ki
         assert content.startswith(b"\x89PNG")
 
 
-def test_long_runs_are_thinned_and_their_costs_stay_exact(opened, write, monkeypatch):
-    monkeypatch.setattr(report, "MOST_OF_A_RUN", 30)
-    chance = random.Random(1)
-
-    def noisy(rate):
-        losses = [1.0]
-        for _ in range(2000):
-            losses.append(losses[-1] * chance.uniform(1 - rate, 1 + 0.9 * rate))
-        return losses
-
-    found = results(
-        *(
-            run(solver, noisy(rate), problem=f"p{n}")
-            for solver, rate in (("a", 0.2), ("b", 0.1), ("c", 0.15))
-            for n in range(4)
-        )
-    )
-    page = opened(address=write(found))
-    assert all(len(line["x"]) < 300 for line in drawn(page, "curves").values())
-    choose(page, "measure", "epoch")
-    for tau in ("0.01", "0.000001", "0.3"):
-        choose(page, "tau", tau)
-        for hidden in (None, "a"):
-            for label in page.locator("#solvers label").all():
-                if label.locator("input").is_checked() != (label.inner_text() == hidden):
-                    label.click()
-            solvers = [name for name in "abc" if name != hidden]
-            costs = analysis.solution_costs(found, float(tau), measure="epochs", solvers=solvers)
-            shown = page.evaluate("costsOf(chosen()).map(row => row.costs.map(cost => cost === Infinity ? -1 : cost))")
-            assert shown == costs.replace(math.inf, -1).to_numpy().tolist()
-
-
 def test_a_single_run_without_validation_has_a_page(opened, write):
     page = opened(400, write(results(run("a", [1, 0.5], lr=[math.nan] * 2))))
-    assert page.inner_text("h1") == "a was quickest on 1 of 1 problem."
-    assert page.locator("#other").is_hidden()
+    assert page.inner_text("h1") == (
+        "a was quickest on 1 of 1 problem. No loss on unseen data was measured for every solver."
+    )
+    assert "Nothing was measured." in page.locator("#other").text_content()
     assert page.locator("[name=loss]").is_hidden()
     assert page.locator("#failed").count() == 0
 
 
 def test_runs_that_all_failed_have_a_page(opened, write):
     page = opened(address=write(results(run("a", [1], status="crashed"), run("b", [math.nan], status="failed"))))
-    assert page.inner_text("h1") == "No solver reached the target on any of 1 problem."
+    assert page.inner_text("h1").startswith("No solver reached the target on any of 1 problem. ")
     assert page.locator("#failed tbody tr").count() == 2
     assert json.loads(page.evaluate("JSON.stringify(costsOf(chosen()))"))[0]["costs"] == [None, None]  # infinite

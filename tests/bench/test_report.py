@@ -11,11 +11,12 @@ import pytest
 
 from cmalight import bench
 from cmalight.bench import store
-from cmalight.bench.report import MOST_OF_A_RUN, TAUS, page_data, render_page
+from cmalight.bench.report import TAUS, page_data, render_page
 from tests.bench.common import folder_of, result_of
 from tests.bench.frames import results, run
 
 SPEC = {"datasets": ["diabetes"], "networks": ["1x5"], "solvers": ["adam", "sgd"], "seeds": 2, "epochs": 3}
+DIABETES = {"name": "diabetes 1x5", "dataset": "diabetes", "group": ""}
 LOSSES = {"adam": [1.0, 0.5, 0.25, 0.125], "sgd": [1.0, 0.75, 0.5, 0.25]}
 
 
@@ -42,13 +43,13 @@ def test_the_report_is_a_page_and_its_tables(tmp_path, spec):
     page = path.read_text("utf-8")
     data, notes = embedded(page)
     assert "study: 1 problem, 2 solvers, 4 runs (4 done)" in page
-    assert (data["problems"], data["solvers"], notes) == (["diabetes 1x5"], ["adam", "sgd"], [])
+    assert (data["problems"], data["solvers"], notes) == ([DIABETES], ["adam", "sgd"], [])
     linked = re.findall(r'<a href="([^"]*)">', page)
-    assert linked == ["tables/results.csv", "tables/runs.csv", "tables/epochs.csv"]
-    results, runs, epochs = (pandas.read_csv(path.parent / address) for address in linked)
+    assert linked == ["tables/results.csv", "tables/runs.csv", "tables/points.csv"]
+    results, runs, points = (pandas.read_csv(path.parent / address) for address in linked)
     assert results["final_loss"].tolist() == [0.125, 0.25]
     assert results["seconds_to_0.1"].tolist() == [3, np.inf]
-    assert (len(runs), len(epochs)) == (4, 16)
+    assert (len(runs), len(points)) == (4, 16)
 
 
 def test_the_example_of_the_page_on_costs_runs(tmp_path, spec, monkeypatch, capsys):
@@ -57,7 +58,7 @@ def test_the_example_of_the_page_on_costs_runs(tmp_path, spec, monkeypatch, caps
     fill(tmp_path / "results", spec)
     monkeypatch.chdir(tmp_path)
     exec(example, {})
-    assert capsys.readouterr().out == "adam was quickest on 1 of 1 problem.\n"
+    assert capsys.readouterr().out.startswith("adam was quickest on 1 of 1 problem. ")
 
 
 def test_results_of_other_code_are_left_out_in_one_line(tmp_path, spec):
@@ -88,7 +89,7 @@ def test_another_spec_shows_its_own_runs(tmp_path, spec):
 
 
 def test_a_folder_without_results_is_refused_in_one_line(tmp_path, spec):
-    store.begin(tmp_path / "study", spec, [])
+    folder_of(tmp_path / "study", spec, [])
     with pytest.raises(ValueError, match="has no results to report: run a spec into it first"):
         bench.write_report(tmp_path / "study")
 
@@ -105,14 +106,14 @@ def test_names_cannot_end_the_script_they_are_in():
     nasty = "</script><script>alert(1)</script>{{css}}\u2028é"
     page = render_page(results(run(nasty, [1, 0.5], problem=nasty)), title=nasty, notes=[nasty])
     data, notes = embedded(page)
-    assert [*notes, *data["problems"], *data["solvers"]] == [nasty] * 3
+    assert [*notes, data["problems"][0]["name"], *data["solvers"]] == [nasty] * 3
     assert "<script>alert" not in page
 
 
 def test_facts_are_listed_once_each():
     found = results(run("a", [1, 0.5], host="x"), run("b", [1, 0.5], host="y", batch_size=64))
     facts = dict(re.findall(r"<td>(\w+)</td>\s*<td>(.*?)</td>", render_page(found, title="t")))
-    assert (facts["host"], facts["batch_size"], facts["code"]) == ("x, y", "128, 64", "0123456789ab")
+    assert (facts["host"], facts["batch_size"]) == ("x, y", "128, 64")
     assert "budget_seconds" not in facts
 
 
@@ -120,9 +121,42 @@ def test_the_precisions_of_the_paper_and_of_the_table_can_be_chosen():
     assert {1e-1, 1e-2, 1e-4} <= set(TAUS)
 
 
-def test_a_large_study_has_a_page_of_bounded_size():
-    losses = list(np.geomspace(1, 1e-3, 3000))
-    data = page_data(results(*(run(f"s{n}", losses) for n in range(3))))
-    ends = [(one["begin"], one["end"]) for one in data["runs"]]
-    assert ends[0][0] == 0
-    assert all(0 < end - begin <= MOST_OF_A_RUN + 3 * len(TAUS) for begin, end in ends)
+def test_a_run_finds_its_points():
+    data = page_data(results(run("a", [1, 0.5]), run("b", [1], status="crashed"), run("a", [1, 0.5, 0.1], seed=1)))
+    assert [(one["begin"], one["end"]) for one in data["runs"]] == [(0, 2), (2, 3), (3, 6)]
+
+
+def test_the_best_of_a_grid_stands_for_its_members():
+    made = [run(f"adam lr={lr}", [1, loss], grid="adam") for lr, loss in ((1, 0.5), (2, 0.25))]
+    data = page_data(results(*made, run("sgd", [1, 0.4])))
+    assert data["solvers"] == ["adam lr=1", "adam lr=2", "sgd", "adam, best of 2"]
+    assert data["hidden"] == ["adam lr=1", "adam lr=2"]
+    assert [data["runs"][-1][name] for name in ("solver", "begin", "end", "final_loss")] == [3, 2, 4, 0.25]
+
+
+def test_a_link_in_the_place_of_the_page_is_replaced(tmp_path, spec):
+    folder = fill(tmp_path / "study", spec)
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (folder / "report" / "tables").mkdir(parents=True)
+    for name in ("index.html", "tables/runs.csv"):
+        (folder / "report" / name).symlink_to(precious)
+    page = bench.write_report(folder)
+    assert precious.read_text() == "mine"
+    assert not page.is_symlink()
+
+
+def test_problems_without_results_are_listed_with_the_reason(tmp_path, monkeypatch):
+    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("CMALIGHT_DATA", raising=False)
+    study = bench.read_spec({**SPEC, "datasets": ["diabetes", "mv", "wine"], "seeds": 1})
+    planned = bench.plan(study)
+    folder = folder_of(tmp_path / "study", study, [result_of(planned[0], LOSSES["adam"])])
+    page = html.unescape(bench.write_report(folder).read_text("utf-8"))
+    (section,) = re.findall(r'<section id="missing">(.*?)</section>', page, re.DOTALL)
+    rows = [re.findall("<td>(.*?)</td>", row) for row in section.split("<tr>")[1:]]
+    assert rows == [
+        ["diabetes 1x5", "sgd", "1", "not run yet"],
+        ["mv 1x5", "adam, sgd", "2", "the data set mv is not on this machine; get it by: cmalight datasets fetch mv"],
+        ["wine 1x5", "adam, sgd", "2", "not run yet"],
+    ]

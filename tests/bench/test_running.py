@@ -117,16 +117,39 @@ def test_in_process_trains_here(tmp_path, capsys):
     assert 'return {}["momentum"]' in said
 
 
-def test_shards_are_parts_that_merge_into_the_whole(tmp_path):
-    study = spec(seeds=5)
+def test_shards_are_parts_of_the_starts_that_merge_into_the_whole(tmp_path):
+    study = spec(seeds=3, solvers=["adam", "sgd"])
     for number in (1, 2):
         bench.run(study, tmp_path / str(number), in_process=True, shard=f"{number}/2")
-    assert [bench.status(tmp_path / str(number)) for number in (1, 2)] == [
-        {"done": 3, "left": 2},
-        {"done": 2, "left": 3},
+    starts = [set(bench.load(tmp_path / str(number)).runs["seed"]) for number in (1, 2)]
+    assert starts == [{0, 2}, {1}]  # every solver of a start is in one part
+    assert [bench.status(tmp_path / str(number))["done"] for number in (1, 2)] == [4, 2]
+    assert bench.merge([tmp_path / "1", tmp_path / "2"], tmp_path / "all") == 6
+    assert bench.status(tmp_path / "all") == {"done": 6, "left": 0}
+
+
+def test_a_forecast_has_the_runs_the_starts_and_the_most_they_can_take():
+    *runs, total = bench.forecast(spec(seeds=3, solvers=["adam", "sgd"], epochs=None, seconds=100))
+    assert len(runs) == 6
+    assert total == "6 runs from 3 starts; one after the other they take at most 10:00 of training"
+    assert bench.forecast(spec(wall_limit=60))[-1].endswith("at most 1:00 until they are killed")
+    assert bench.forecast(bench.read_spec("paper"))[-1].startswith("2310 runs from 385 starts; ")
+    assert "at most 8 d 00 h of training" in bench.forecast(bench.read_spec("paper"))[-1]
+
+
+def test_data_that_are_not_here_are_named_once_before_the_first_run_and_never_tried(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("CMALIGHT_DATA", raising=False)
+    study = spec(datasets=["mv", "diabetes", "cifar10:rows=10"], seeds=2, solvers=["adam", "sgd"])
+    summary = bench.run(study, tmp_path / "out", in_process=True)
+    assert [record.getMessage() for record in caplog.records] == [
+        "the data set mv is not on this machine; get it by: cmalight datasets fetch mv; 4 runs wait for it",
+        "the data set cifar10 is not on this machine; get it by: cmalight datasets fetch cifar10; 4 runs wait for it",
     ]
-    assert bench.merge([tmp_path / "1", tmp_path / "2"], tmp_path / "all") == 5
-    assert bench.status(tmp_path / "all") == {"done": 5, "left": 0}
+    assert summary.statuses == {"done": 4, "unavailable": 8}
+    assert len(summary.failures) == 2
+    assert not (tmp_path / "cache").exists()
+    assert bench.status(tmp_path / "out") == {"done": 4, "left": 8}
 
 
 @pytest.mark.parametrize("shard", ["0/2", "3/2", "a/b", "2"])
@@ -146,7 +169,7 @@ def test_any_executor_will_do_and_the_results_are_the_same(tmp_path):
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         bench.run(study, tmp_path / "pool", executor=pool)
     bench.run(study, tmp_path / "here", in_process=True)
-    losses = [bench.load(tmp_path / name).epochs["train_loss"].tolist() for name in ("pool", "here")]
+    losses = [bench.load(tmp_path / name).points["train_loss"].tolist() for name in ("pool", "here")]
     assert losses[0] == losses[1]
 
 
@@ -157,6 +180,26 @@ class Losing(Executor):
         future = Future()
         future.set_exception(RuntimeError("KilledWorker"))
         return future
+
+
+class Gone(Executor):
+    """Finishes the first run, and cancels the others, as Dask does after its scheduler is lost."""
+
+    def submit(self, function, run, *_):
+        future = Future()
+        if run.seed == 0:
+            future.set_result(bench.train(run, warm_up=False))
+        else:
+            future.cancel()
+            future.set_running_or_notify_cancel()
+        return future
+
+
+def test_an_executor_that_is_gone_is_one_line_and_keeps_what_is_finished(tmp_path):
+    summary = bench.run(spec(seeds=3), tmp_path, executor=Gone())
+    (line,) = summary.failures
+    assert "finished results are kept, and the same command resumes" in line
+    assert bench.status(tmp_path) == {"done": 1, "left": 2}
 
 
 def test_a_run_whose_workers_were_lost_crashed(tmp_path):

@@ -1,7 +1,10 @@
 """Results folders: one file per run, whole or not at all; frames; merging; and never the results of other code."""
 
+import io
 import json
+import lzma
 import math
+import tarfile
 
 import pytest
 
@@ -31,8 +34,8 @@ def test_frames_have_a_row_per_run_in_the_specs_order_and_a_row_per_point(tmp_pa
     assert math.isnan(row.final_accuracy)
     assert (row.error, row.traceback) == (None, None)
     assert results.runs["current"].all()
-    assert results.epochs.groupby("key").size().tolist() == [3, 3, 3, 3]
-    assert str(results.epochs["train_loss"].dtype) == "float64"
+    assert results.points.groupby("key").size().tolist() == [3, 3, 3, 3]
+    assert str(results.points["train_loss"].dtype) == "float64"
 
 
 def test_a_run_that_failed_has_no_final_loss(tmp_path):
@@ -46,7 +49,7 @@ def test_a_run_that_failed_has_no_final_loss(tmp_path):
 
 def test_an_empty_folder_gives_empty_frames_and_no_folder_is_refused(tmp_path):
     results = bench.load(folder_of(tmp_path / "a", spec(), []))
-    assert (len(results.runs), len(results.epochs)) == (0, 0)
+    assert (len(results.runs), len(results.points)) == (0, 0)
     assert len(results.current().runs) == 0
     with pytest.raises(ValueError, match="is not a results folder"):
         bench.load(tmp_path)
@@ -61,6 +64,73 @@ def test_a_damaged_file_is_named_and_left_out(tmp_path, caplog, content):
     results = bench.load(tmp_path)
     assert results.runs["solver"].tolist() == ["sgd"]
     assert f"{path.name} is damaged and left out" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("place", "number"),
+    [
+        ("epochs", "1" + "0" * 400),
+        ("n_samples", "0"),
+        ("n_samples", "1" + "0" * 30),
+        ("started", "Infinity"),
+        ("workers", "-1"),
+    ],
+)
+def test_a_result_with_an_absurd_number_is_damaged(tmp_path, caplog, place, number):
+    folder_of(tmp_path, spec())
+    (path,) = (tmp_path / "runs").glob("*.json")
+    plain = json.loads(path.read_text())
+    path.write_text(json.dumps({**plain, place: "HERE"}).replace('"HERE"', number))
+    assert len(bench.load(tmp_path).runs) == 0
+    assert "is damaged and left out" in caplog.text
+
+
+@pytest.mark.parametrize("column", ["step", "seconds", "work", "evaluations"])
+@pytest.mark.parametrize("number", ["1e999", "-1", "1" + "0" * 400])
+def test_a_point_with_an_absurd_number_is_damaged(tmp_path, caplog, column, number):
+    folder_of(tmp_path, spec())
+    (path,) = (tmp_path / "runs").glob("*.json")
+    plain = json.loads(path.read_text())
+    plain["points"][column][1] = "HERE"
+    path.write_text(json.dumps(plain).replace('"HERE"', number))
+    assert len(bench.load(tmp_path).runs) == 0
+    assert "is damaged and left out" in caplog.text
+
+
+def test_a_loss_beyond_all_bounds_counts_as_not_finite(tmp_path):
+    folder_of(tmp_path, spec(), [result_of(run, (1.0, 1e300, 0.5)) for run in plan(spec())])
+    points = bench.load(tmp_path).points["train_loss"]
+    assert points.isna().tolist() == [False, True, False]
+
+
+def archive_of(path, *members):
+    with tarfile.open(path, "w:xz") as archive:
+        for member, content in members:
+            archive.addfile(member, io.BytesIO(content))
+
+
+@pytest.mark.parametrize("damage", ["cut", "not xz", "empty", "noise inside"])
+def test_a_damaged_archive_is_one_line(tmp_path, damage):
+    bench.merge([folder_of(tmp_path / "a", spec(seeds=20))], tmp_path / "a.tar.xz")
+    content = (tmp_path / "a.tar.xz").read_bytes()
+    damaged = {
+        "cut": content[: len(content) // 2],
+        "not xz": b"PK" + content,
+        "empty": b"",
+        "noise inside": lzma.compress(b"noise" * 500),
+    }
+    (tmp_path / "a.tar.xz").write_bytes(damaged[damage])
+    with pytest.raises(ValueError, match=r"a\.tar\.xz is damaged, cut short or no archive of results"):
+        bench.load(tmp_path / "a.tar.xz")
+
+
+def test_links_and_folders_in_an_archive_are_passed_over(tmp_path):
+    result = result_of(plan(spec())[0])
+    text = result.model_dump_json().encode()
+    link, folder, file = (tarfile.TarInfo(f"runs/{name}.json") for name in ("link", "folder", result.run.key))
+    link.type, link.linkname, folder.type, file.size = tarfile.SYMTYPE, "nowhere.json", tarfile.DIRTYPE, len(text)
+    archive_of(tmp_path / "a.tar.xz", (link, b""), (folder, b""), (file, text))
+    assert len(bench.load(tmp_path / "a.tar.xz").runs) == 1
 
 
 def test_a_file_under_the_name_of_another_run_is_damaged(tmp_path, caplog):
@@ -94,18 +164,18 @@ def test_results_of_reverted_code_are_current_again(tmp_path):
     mine.write_text(mine.read_text().replace("0.2", "0.1"))
     results = bench.load(tmp_path / "out").current()
     assert results.runs["final_loss"].tolist() == [0.1]
-    assert results.epochs["train_loss"].tolist() == [1.0, 0.1]
+    assert results.points["train_loss"].tolist() == [1.0, 0.1]
 
 
 def test_results_of_another_state_of_the_package_are_never_current(tmp_path, monkeypatch):
     folder_of(tmp_path, spec())
-    monkeypatch.setattr("cmalight.bench.code.package_digest", lambda: "another commit")
+    monkeypatch.setattr("cmalight.bench.spec.code_digest", lambda *_, **__: "another commit")
     results = bench.load(tmp_path)
     assert len(results.current().runs) == 0
     assert len(results.recorded().runs) == 1
 
 
-def test_own_files_that_are_gone_leave_nothing_current(tmp_path, caplog):
+def test_results_on_a_file_that_is_gone_are_not_current(tmp_path):
     data = tmp_path / "mine.csv"
     data.write_text("x,y\n1,2\n3,4\n5,6\n7,8\n")
     study = spec(datasets=[f"{data}:target=y"])
@@ -113,7 +183,7 @@ def test_own_files_that_are_gone_leave_nothing_current(tmp_path, caplog):
     data.unlink()
     results = bench.load(tmp_path / "out")
     assert (len(results.runs), len(results.current().runs)) == (1, 0)
-    assert "needs files that are not here" in caplog.text
+    assert "No such file" in results.missing["reason"].item()
 
 
 def test_labels_are_those_of_the_spec_as_it_is_now(tmp_path):
@@ -186,8 +256,10 @@ def test_merging_leaves_damaged_files_out(tmp_path, caplog):
 
 def test_a_folder_has_one_driver(tmp_path):
     folder_of(tmp_path, spec(), [])
+    before = (tmp_path / "specs" / "study.json").read_text()
     with locked(tmp_path), pytest.raises(FolderInUseError, match="in use by another driver"):
-        bench.run(spec(), tmp_path)
+        bench.run(spec(epochs=3), tmp_path)
+    assert (tmp_path / "specs" / "study.json").read_text() == before  # of the study at work
 
 
 def test_what_a_killed_driver_was_writing_goes(tmp_path):

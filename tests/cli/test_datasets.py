@@ -50,7 +50,7 @@ def test_fetch_of_an_embedded_set_has_nothing_to_do(cmalight):
         (("info", "califronia"), "did you mean 'california'"),
         (("fetch", "nothing-like-it"), "known are ailerons"),
         (("info",), "Missing argument 'NAME'"),
-        (("lsit",), "Did you mean 'list'"),
+        (("lsit",), "No such command 'lsit'"),
         (("fetch", "absent.csv:target=y"), "absent.csv is not a file"),
         (("info", "teacher:rows=x"), "whole number"),
     ],

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cmalight.compiled import CannotCompile, compile_training
+from cmalight.compiled import CannotCompile, Evaluator, compile_training, library
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.models import layered
 from cmalight.optim.soap import SOAP
@@ -180,6 +180,24 @@ def test_products_of_every_shape(sizes, rows, dtype):
     both = Pair(model, nn.MSELoss(), lambda p: torch.optim.SGD(p, lr=0.01), TensorBatches(x, y, batch_size=rows))
     both.epoch(0)
     both.check()
+
+
+@DTYPES
+@pytest.mark.parametrize("of_torch", [True, False])
+def test_large_products_are_those_of_torch_if_it_exports_them(of_torch, dtype):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(420, 430), nn.Tanh(), nn.Linear(430, 440, bias=False)).to(dtype)
+    x, y = torch.randn(260, 420, dtype=dtype), torch.randn(260, 440, dtype=dtype)
+    both = Pair(model, nn.MSELoss(), lambda p: torch.optim.SGD(p, lr=0.1), TensorBatches(x, y, batch_size=130))
+    addresses = library._products_of_torch()
+    library.kernel().cmalight_use(*(addresses if of_torch else (None, None)))
+    try:
+        both.epoch(0)
+        both.check()
+        loss = Evaluator(both.model, nn.MSELoss(), both.batches).loss()
+    finally:
+        library.kernel().cmalight_use(*addresses)
+    assert loss == pytest.approx(nn.MSELoss()(both.twin(x), y).item(), rel=1e-5)
 
 
 def test_soap_agrees_over_many_refreshes_in_double_precision():

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -16,9 +20,9 @@ from cmalight.compiled import CannotCompile, library
 @pytest.fixture
 def fresh(monkeypatch):
     """As in a new process."""
-    library.kernel.cache_clear()
+    library._kernel_or_reason.cache_clear()
     yield
-    library.kernel.cache_clear()
+    library._kernel_or_reason.cache_clear()
 
 
 @pytest.fixture
@@ -36,14 +40,14 @@ def builds(monkeypatch, fresh):
         return Path(shutil.copy(intact, path)) if intact.exists() else real(path, command)
 
     monkeypatch.setattr(library, "build", copying)
-    library.kernel.cache_clear()
+    library._kernel_or_reason.cache_clear()
     return made
 
 
 def test_a_second_process_finds_the_library(builds, tmp_path, monkeypatch):
     monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path / "cache"))
     library.kernel()
-    library.kernel.cache_clear()
+    library._kernel_or_reason.cache_clear()
     library.kernel()
     assert len(builds) == 1
     (built,) = (tmp_path / "cache" / "compiled").glob("*.so")
@@ -57,7 +61,7 @@ def test_a_damaged_library_is_built_again(builds, tmp_path, monkeypatch):
     copy = path.read_bytes()
     path.unlink()  # the loaded one stays mapped
     path.write_bytes(copy[: len(copy) // 2])
-    library.kernel.cache_clear()
+    library._kernel_or_reason.cache_clear()
     library.kernel()
     assert len(builds) == 2
     assert path.read_bytes() == copy
@@ -69,6 +73,7 @@ def test_nothing_is_kept_where_others_could_write(builds, tmp_path, monkeypatch,
     shared.mkdir()
     shared.chmod(mode)
     monkeypatch.setenv("CMALIGHT_CACHE", str(shared / "cache"))
+    monkeypatch.setattr(library, "_is_private_group", lambda number: False)
     library.kernel()
     assert not list(shared.rglob("*.so"))
     assert "others can write" in caplog.text
@@ -83,17 +88,135 @@ def test_a_folder_with_the_sticky_bit_may_be_above(builds, tmp_path, monkeypatch
     assert list(shared.rglob("*.so"))
 
 
-def test_without_a_compiler_there_is_a_reason(fresh, monkeypatch):
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(CannotCompile, match="no-such-compiler"):
+def test_under_umask_002_the_library_is_kept(builds, tmp_path, monkeypatch):
+    before = os.umask(0o002)
+    try:
+        (tmp_path / "home" / ".cache").mkdir(parents=True)  # by another program
+        monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path / "home" / ".cache" / "new" / "cmalight"))
+        monkeypatch.setattr(library, "_is_private_group", lambda number: number == os.getgid())
         library.kernel()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "home" / ".cache").stat().st_mode & 0o020
+    assert not (tmp_path / "home" / ".cache" / "new").stat().st_mode & 0o077
+    assert list(tmp_path.rglob("*.so"))
 
 
-def test_a_failing_compiler_is_quoted(fresh, tmp_path, monkeypatch):
-    monkeypatch.setenv("CXX", "false")
+def test_a_group_is_private_only_if_it_bears_the_name_of_the_user_and_has_no_other_member(monkeypatch):
+    import grp
+    import pwd
+
+    user = pwd.getpwuid(os.getuid()).pw_name
+    for name, members, expected in (
+        (user, [], True),
+        (user, [user], True),
+        (user, ["eve"], False),
+        ("staff", [], False),
+    ):
+        group = grp.struct_group((name, "x", 7, members))
+        monkeypatch.setattr(grp, "getgrgid", lambda number, group=group: group)
+        assert library._is_private_group(7) is expected
+
+
+NO_LIBRARY = "import sys; open(sys.argv[sys.argv.index('-o') + 1], 'w').write('no library')"
+
+
+@pytest.mark.parametrize(
+    ("compiler", "reason"),
+    [
+        ("no-such-compiler", "no-such-compiler"),
+        ("g++ 'unclosed", "CXX"),
+        ("false", "failed"),
+        ("true", "wrote no library"),
+        (
+            f"{sys.executable} -c \"import sys; open(sys.argv[sys.argv.index('-o') + 1], 'w').write('no library')\"",
+            "loaded",
+        ),
+    ],
+)
+def test_a_compiler_that_builds_nothing_is_a_reason(fresh, tmp_path, monkeypatch, compiler, reason):
+    monkeypatch.setenv("CXX", compiler)
     monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path))
-    with pytest.raises(CannotCompile, match="failed"):
+    assert_refused(reason)
+
+
+def assert_refused(reason: str) -> None:
+    with pytest.raises(CannotCompile, match=reason) as caught:
         library.kernel()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_library_of_something_else_is_a_reason(fresh, tmp_path, monkeypatch):
+    source = tmp_path / "other.cpp"
+    source.write_text("int something;")
+    monkeypatch.setattr(library, "SOURCE", source)
+    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path))
+    assert_refused("cmalight_workspace")
+
+
+@pytest.fixture
+def noexec(monkeypatch):
+    """Makes libraries below some folders fail to load, as on a file system that is mounted with noexec."""
+    real, folders = ctypes.CDLL, []
+
+    def load(name, *args, **options):
+        if any(str(name).startswith(str(folder)) for folder in folders):
+            raise OSError(f"{name}: failed to map segment from shared object")
+        return real(name, *args, **options)
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    return folders
+
+
+def test_a_cache_that_cannot_be_executed_from_is_not_used(builds, noexec, tmp_path, monkeypatch):
+    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path / "cache"))
+    noexec.append(tmp_path / "cache")
+    library.kernel()
+    assert len(builds) == 1
+
+
+def test_a_machine_that_executes_no_library_is_a_reason_that_is_remembered(builds, noexec, tmp_path, monkeypatch):
+    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path))
+    noexec.append("/")
+    for _ in range(2):
+        assert_refused("failed to map segment")
+    assert len(builds) == 1
+
+
+def test_no_place_for_temporary_files_is_a_reason(builds, tmp_path, monkeypatch):
+    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    assert_refused("nowhere")
+
+
+def test_without_a_home_the_kernel_is_built_and_not_kept(builds, monkeypatch, caplog):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("CMALIGHT_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    library.kernel()
+    assert len(builds) == 1
+    assert "home directory" in caplog.text
+
+
+def test_first_builds_at_the_same_time_build_once(builds, tmp_path, monkeypatch):
+    """Threads stand for processes: each opens the lock anew."""
+    copying = library.build
+
+    def slow(path, command):
+        time.sleep(0.2)
+        return copying(path, command)
+
+    monkeypatch.setattr(library, "build", slow)
+    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path))
+    threads = [threading.Thread(target=library.kernel) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(builds) == 1
 
 
 @pytest.mark.slow

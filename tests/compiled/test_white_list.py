@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from cmalight.compiled import CannotCompile, compile_training
+from cmalight.compiled import CannotCompile, Evaluator, compile_training
 from cmalight.evaluation.batches import TensorBatches
+from cmalight.optim.soap import SOAP
 
 X, Y, LABELS = torch.randn(20, 4), torch.randn(20, 3), torch.randint(3, (20,))
 
@@ -44,6 +45,20 @@ def shared(*, layer: bool) -> nn.Module:
     return nn.Sequential(first, first if layer else second, nn.Linear(4, 3))
 
 
+def weight_as_buffer(layer: nn.Linear) -> None:
+    weight = layer.weight.detach()
+    del layer.weight
+    layer.register_buffer("weight", weight)
+
+
+def normed(name: str, value: torch.Tensor) -> nn.Module:
+    """A network whose batch norm has another tensor in the place of a buffer."""
+    norm = nn.BatchNorm1d(5)
+    delattr(norm, name)
+    setattr(norm, name, value)
+    return network(norm)
+
+
 def nothing(*_: object) -> None:
     """A hook."""
 
@@ -70,6 +85,11 @@ def parameter(*shape: int, **options: torch.dtype) -> nn.Parameter:
         (lambda: changed(lambda layer: setattr(layer, "weight", parameter(5, 3))), "shape"),
         (lambda: changed(lambda layer: setattr(layer, "bias", parameter(5, dtype=torch.float64))), "mixes"),
         (lambda: network().half(), "mixes"),
+        (lambda: changed(weight_as_buffer), "Tensor in the place of a Parameter"),
+        (lambda: normed("running_mean", nn.Parameter(torch.zeros(5))), "Parameter in the place of a Tensor"),
+        (lambda: normed("running_mean", torch.zeros(5, dtype=torch.int8)), "mixes"),
+        (lambda: normed("num_batches_tracked", torch.tensor(0, dtype=torch.int8)), "int8 with torch.int64"),
+        (lambda: normed("num_batches_tracked", torch.tensor(0.0)), "float32 with torch.int64"),
         (lambda: network(nn.Dropout(1.0)), "drops everything"),
         (lambda: network(nn.Sigmoid(), nn.ReLU(inplace=True)), "in place"),
         (lambda: nn.Sequential(nn.ReLU(inplace=True), network()), "in place"),
@@ -138,6 +158,32 @@ def test_optimizers(make, reason):
 
 
 @pytest.mark.parametrize(
+    ("make", "change", "reason"),
+    [
+        (torch.optim.Adam, lambda state: state.pop("exp_avg"), "no exp_avg"),
+        (torch.optim.Adam, lambda state: state.pop("step"), "no step"),
+        (torch.optim.Adam, lambda state: state.update(step=3), "step 3"),
+        (torch.optim.Adam, lambda state: state.update(exp_avg_sq=torch.zeros(2)), "does not fit"),
+        (torch.optim.Adagrad, lambda state: state.clear(), "no step, sum"),
+        (torch.optim.Adadelta, lambda state: state.pop("acc_delta"), "no acc_delta"),
+        (SOAP, lambda state: state.pop("exp_avg"), "no exp_avg"),
+        (SOAP, lambda state: state.pop("left_basis"), "no left_basis"),
+    ],
+)
+def test_states_of_optimizers(make, change, reason):
+    model = network()
+    optimizer = make(model.parameters(), lr=0.1)
+    batches = TensorBatches(X, Y, batch_size=8)
+    program = compile_training(model, nn.MSELoss(), optimizer, batches)
+    program.begin_epoch(batches.permutation(0))
+    program.run([1.0] * 3)
+    change(optimizer.state[model[0].weight])
+    assert reason in refusal(model, optimizer=optimizer)
+    with pytest.raises(CannotCompile, match=reason):
+        program.begin_epoch(batches.permutation(1))
+
+
+@pytest.mark.parametrize(
     ("data", "reason"),
     [
         ((X, Y, Y), "3 tensors"),
@@ -149,6 +195,30 @@ def test_optimizers(make, reason):
 )
 def test_data(data, reason):
     assert reason in refusal(network(), data=data)
+
+
+class OtherBatches(TensorBatches):
+    """Gives the first row only."""
+
+    def __iter__(self):
+        return iter([tuple(t[:1] for t in self.tensors)])
+
+
+def test_a_subclass_of_the_batches_may_give_others():
+    model = network()
+    with pytest.raises(CannotCompile, match="OtherBatches"):
+        compile_training(model, nn.MSELoss(), torch.optim.SGD(model.parameters()), OtherBatches(X, Y))
+    with pytest.raises(CannotCompile, match="OtherBatches"):
+        Evaluator(model, nn.MSELoss(), OtherBatches(X, Y))
+
+
+def test_without_gradients_torch_has_to_say_so():
+    model = network()
+    with torch.no_grad():
+        assert "no_grad" in refusal(model)
+    program = compile_training(model, nn.MSELoss(), torch.optim.SGD(model.parameters()), TensorBatches(X, Y))
+    with torch.no_grad(), pytest.raises(CannotCompile, match="no_grad"):
+        program.begin_epoch(torch.arange(20))
 
 
 def test_global_hooks_and_autocast():

@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from cmalight.compiled import library
+from cmalight.compiled import Evaluator, library
 from tests.compiled.test_agreement import BATCH, LOSSES, MODELS, OPTIMIZERS, pair, soap
 
 
@@ -24,6 +24,7 @@ def main() -> None:
             both = pair(model, loss, make, dtype, samples=4 * BATCH + 5)
             both.program.begin_epoch(both.batches.permutation(0))
             both.program.run([1.0] * 5)
+            Evaluator(both.model, both.loss_fn, both.batches, mode="eval").measure()
     sys.stdout.write("all clean\n")
 
 

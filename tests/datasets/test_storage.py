@@ -61,12 +61,29 @@ def test_the_mirror_is_tried_when_the_publisher_fails() -> None:
     assert [path.name for path in cached("files")] == ["tiny.csv"]
 
 
+@pytest.mark.parametrize("checked_by", ["sha256", "values_sha256", "rows"])
+def test_the_mirror_is_tried_when_the_publisher_sends_a_wrong_file(checked_by: str) -> None:
+    wrong = TEXT.replace(b"7", b"8") + b"1,2\n"
+    with serving({"page": b"<html>gone</html>", "wrong": wrong, "b": TEXT}) as server:
+        urls = [server.url(name) for name in ("page", "wrong", "b")]
+        tiny = entry(urls[2])
+        load_dataset("tiny")
+        path = storage.locate(tiny)
+        assert path is not None
+        facts = {"sha256": SHA, "values_sha256": tiny.source.read(path).digest(), "rows": 40}
+        path.unlink()
+        entry(*urls, **{checked_by: facts[checked_by]}, features=1)
+        assert len(load_dataset("tiny").x_train) == 30
+        assert server.requests[1:] == ["/page", "/wrong", "/b"]
+    assert path.read_bytes() == TEXT
+
+
 @pytest.mark.parametrize(
     ("path", "facts", "message"),
     [
         ("gone", {}, "gone: answers 404 Not Found"),
         ("broken", {}, "broken: cannot be reached, or the connection broke"),
-        ("a", {"sha256": "0" * 64}, "a: sends a file with the wrong sha256"),
+        ("a", {"sha256": "0" * 64}, "a sends a wrong file: .* has another sha256"),
         ("a", {"values_sha256": "0" * 64}, "other values than the published ones"),
         ("a", {"rows": 41, "features": 1}, "has 40 rows of 1 features; expected 41 of 1"),
         ("a", {"rows": 40, "features": 2}, "has 40 rows of 1 features; expected 40 of 2"),

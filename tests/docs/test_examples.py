@@ -7,19 +7,18 @@ import pytest
 
 import cmalight
 from cmalight import datasets, models
-from cmalight.integrations import tables
 
 # One after the other in one folder where the second reads what the first wrote.
 EXAMPLES = {
     "fit": [cmalight.fit],
     "Auto": [cmalight.Auto],
     "Controlled": [cmalight.Controlled],
+    "Certified": [cmalight.Certified],
     "CMALight": [cmalight.CMALight],
     "Objective": [cmalight.Objective],
     "TensorBatches": [cmalight.TensorBatches],
-    "CMALightRegressor": [cmalight.CMALightRegressor],
-    "CMALightClassifier": [cmalight.CMALightClassifier],
-    "train_table": [tables.train_table],
+    "WatchedRegressor": [cmalight.WatchedRegressor],
+    "WatchedClassifier": [cmalight.WatchedClassifier],
     "load_dataset": [datasets.load_dataset],
     "register": [datasets.register],
     "layered": [models.layered],

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 
-from cmalight import Objective
+from cmalight import Objective, TensorBatches
 from tests.helpers import MSE, copied_state, network, same_state, split, table
 
 
@@ -205,7 +205,6 @@ def test_a_batch_whose_targets_are_all_ignored_does_not_count():
     expected = nn.CrossEntropyLoss()(model(x), y).item()
     batches = [(x[:2], y[:2]), (x[2:], y[2:])]
     assert Objective(model, nn.CrossEntropyLoss(), batches)() == pytest.approx(expected)
-    assert math.isfinite(Objective(model, nn.CrossEntropyLoss(), [(x, y)]).sample().error())
 
 
 def test_a_batch_of_its_own_class_is_copied_and_moved_by_its_own_method():
@@ -231,8 +230,8 @@ def test_a_layer_that_works_in_place_does_not_reach_the_data(data):
     forms = {"list": [(x, y)], "loader": DataLoader([(x, y)], batch_size=None), "tensors": (x, y)}
     objective = Objective(model, MSE, forms[data])
     objective()
-    objective.sample()()
-    objective.sample()()
+    objective.probe()
+    objective.probe()
     assert torch.equal(x, kept)
 
 
@@ -267,3 +266,68 @@ def test_a_loader_with_a_will_of_its_own_is_followed_whatever_the_batch_size(opt
     expected = Objective(model, MSE, loader)()
     torch.manual_seed(5)
     assert Objective(model, MSE, loader, eval_batch_size=50)() == pytest.approx(expected, rel=1e-12)
+
+
+def test_every_evaluation_draws_the_same_random_numbers():
+    """Dropout, augmentation and order: f is a function of the weights."""
+
+    class Augmented(Dataset):
+        def __len__(self):
+            return 20
+
+        def __getitem__(self, number):
+            return torch.full((4,), float(number)) + torch.randn(4) + numpy.random.rand() + random.random(), torch.ones(
+                1
+            )
+
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+    objective = Objective(model, MSE, DataLoader(Augmented(), batch_size=3, shuffle=True))
+    first = objective()
+    torch.manual_seed(5)
+    assert objective() == first
+
+
+def sorted_rows():
+    x = torch.arange(100.0).reshape(-1, 1)
+    return x, x.clone()
+
+
+@pytest.mark.parametrize("form", ["tensors", "loader", "list"])
+def test_the_probe_is_a_few_whole_batches_drawn_at_random_and_the_same_every_time(form):
+    x, y = sorted_rows()
+    asked = []
+
+    def forward(_, batch):
+        asked.append(batch[0].reshape(-1).tolist())
+        return batch[0].mean(), len(batch[0])
+
+    data = {
+        "tensors": TensorBatches(x, y, batch_size=10, order="fixed"),
+        "loader": loader_over(x, y, batch_size=10, shuffle=True),
+        "list": split(x, y, 10),
+    }[form]
+    objective = Objective(nn.Linear(1, 1), None, data, forward=forward)
+    assert objective.probe() == objective.probe()
+    assert asked[:4] == asked[4:]
+    assert [len(rows) for rows in asked] == [10] * 8
+    assert [row for rows in asked[:4] for row in rows] != list(range(40))
+    assert objective.evaluations == 0
+
+
+def test_the_probe_leaves_no_trace():
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(), nn.Linear(5, 1))
+    x, y = torch.randn(50, 4), torch.randn(50, 1)
+    objective = Objective(model, MSE, loader_over(x, y, batch_size=10, shuffle=True))
+    before, random_before = copied_state(model), torch.get_rng_state()
+    objective.probe()
+    assert same_state(copied_state(model), before)
+    assert torch.equal(torch.get_rng_state(), random_before)
+
+
+def test_a_fast_way_takes_over_after_the_first_evaluation_has_counted_the_samples():
+    model, (x, y) = network(), table(100)
+    objective = Objective(model, MSE, split(x, y, 30))
+    objective.fast = lambda: 7.0
+    assert objective() == pytest.approx(value_by_hand(model, x, y), rel=1e-12)
+    assert objective() == 7.0
+    assert (objective.evaluations, objective.evaluated_rows, objective.samples) == (2, 200, 100)

@@ -10,8 +10,8 @@ import torch
 
 import cmalight
 from cmalight import CMA, CMALight, Controlled
-from cmalight.rules.watchdog import Watchdog
 from tests.helpers import MSE, copied_state, run_epoch, same_state, small_problem
+from tests.optim.plain_loop import short_windows
 
 ROOM = Path(cmalight.__file__).parent / "optim"
 # Few lines in a normal run, thousands where asked for: `make fuzz`.
@@ -61,12 +61,12 @@ def cma(params):
 
 
 def adam(params, objective):
-    return Controlled(torch.optim.Adam(params, lr=0.02), objective, total_steps=100)
+    return Controlled(torch.optim.Adam(params, lr=0.02), objective=objective, total_steps=100)
 
 
 def wild(params, objective):
-    rule = Watchdog(first_window=3, last_window=3)
-    return Controlled(torch.optim.SGD(params, lr=5.0), objective, total_steps=100, rule=rule)
+    optimizer = Controlled(torch.optim.SGD(params, lr=5.0), objective=objective, total_steps=100)
+    return short_windows(optimizer, 3)
 
 
 class Scenario:
@@ -96,7 +96,7 @@ class Scenario:
             loss.backward()
             if epoch is not None:
                 epoch.observe(loss, len(y))
-            self.optimizer.step()
+            self.optimizer.step(loss if self.watches else None)
             self._remember(remember)
 
     def _remember(self, remember: bool) -> None:

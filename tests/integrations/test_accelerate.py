@@ -7,14 +7,12 @@ from torch.optim.lr_scheduler import LinearLR
 from torch.utils.data import DataLoader, TensorDataset
 
 from cmalight import Controlled, Objective
-from cmalight.rules.watchdog import Watchdog
 
 pytest.importorskip("accelerate")
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
 MSE = nn.MSELoss()
-SHORT = Watchdog(first_window=5, last_window=5)
 X = torch.randn(96, 4, generator=torch.Generator().manual_seed(0))
 Y = X.sum(1, keepdim=True).sin()
 
@@ -33,7 +31,7 @@ def made(*, scheduler=False):
     loader = DataLoader(TensorDataset(X, Y), batch_size=8)
     base = torch.optim.Adam(model.parameters(), lr=1e-2)
     steps = None if scheduler else 200
-    optimizer = Controlled(base, Objective(model, MSE, loader), total_steps=steps, rule=SHORT)
+    optimizer = Controlled(base, model, objective=Objective(model, MSE, loader), total_steps=steps)
     return model, optimizer, loader, *([LinearLR(optimizer, total_iters=40)] if scheduler else [])
 
 
@@ -41,9 +39,10 @@ def train(accelerator, model, optimizer, loader, scheduler=None, *, epochs=4):
     for _ in range(epochs):
         for x, y in loader:
             with accelerator.accumulate(model):
-                accelerator.backward(MSE(model(x), y))
+                loss = MSE(model(x), y)
+                accelerator.backward(loss)
                 accelerator.clip_grad_norm_(model.parameters(), 1.0)
-                optimizer.step()
+                optimizer.step(loss)
                 if scheduler is not None:
                     scheduler.step()
                 optimizer.zero_grad()
@@ -52,10 +51,11 @@ def train(accelerator, model, optimizer, loader, scheduler=None, *, epochs=4):
 def by_hand(model, optimizer, loader, scheduler=None, *, parts=1):
     for _ in range(4):
         for number, (x, y) in enumerate(loader):
-            (MSE(model(x), y) / parts).backward()
+            loss = MSE(model(x), y)
+            (loss / parts).backward()
             if number % parts == parts - 1:
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                optimizer.step()
+                optimizer.step(loss)
                 if scheduler is not None:
                     scheduler.step()
                 optimizer.zero_grad()

@@ -6,7 +6,6 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from cmalight import Controlled, Objective, Outcome
-from cmalight.rules.watchdog import Watchdog
 
 pytest.importorskip("lightning")
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -20,7 +19,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks"),
 ]
 MSE = nn.MSELoss()
-SHORT = Watchdog(first_window=5, last_window=5)  # of 7 batches in an epoch
 X = torch.randn(100, 4, generator=torch.Generator().manual_seed(0))
 Y = X.sum(1, keepdim=True).sin()
 
@@ -55,8 +53,8 @@ class Regression(LightningModule):
     def configure_optimizers(self):
         objective, steps = self.objective()
         base = torch.optim.Adam(self.parameters(), lr=1e-2)
-        optimizer = Controlled(base, objective, total_steps=None if self.has_scheduler else steps, rule=SHORT)
-        optimizer.on_report = self.reports.append
+        optimizer = Controlled(base, self, objective=objective, total_steps=None if self.has_scheduler else steps)
+        optimizer.on_report(self.reports.append)
         if not self.has_scheduler:
             return optimizer
         scheduler = {"scheduler": CosineAnnealingLR(optimizer, steps), "interval": "step"}
@@ -91,14 +89,15 @@ def looped(module, *, epochs=4, parts=1, clip=None):
     """The same by hand."""
     base = torch.optim.Adam(module.parameters(), lr=1e-2)
     objective = Objective(module, None, loader(), forward=lambda m, b: (m.loss(b), len(b[1])))
-    optimizer = Controlled(base, objective, total_steps=epochs * -(-7 // parts), rule=SHORT)
+    optimizer = Controlled(base, module, objective=objective, total_steps=epochs * -(-7 // parts))
     for _ in range(epochs):
         for number, batch in enumerate(loader()):
-            (module.loss(batch) / parts).backward()
+            loss = module.loss(batch) / parts
+            loss.backward()
             if number % parts == parts - 1 or number == 6:
                 if clip:
                     nn.utils.clip_grad_norm_(module.parameters(), clip)
-                optimizer.step()
+                optimizer.step(loss)  # Lightning's closure has the last batch's
                 optimizer.zero_grad()
     return optimizer
 
@@ -129,7 +128,16 @@ def test_mixed_precision_trains_and_a_step_that_the_scaler_skips_is_no_step(scal
             if scaled and trainer.fit_loop.total_batch_idx == 8:
                 module.net[0].weight.grad[0, 0] = torch.inf
 
-    module = Regression()
+    class Observing(Regression):
+        """With a scaler Lightning calls `step()` without its closure."""
+
+        def training_step(self, batch):
+            loss = super().training_step(batch)
+            if scaled:
+                self.optimizers(use_pl_optimizer=False).observe(loss)
+            return loss
+
+    module = Observing()
     run = trainer(Overflowing(), plugins=[plugin])
     run.fit(module, loader())
     assert run.optimizers[0].steps == 28 - scaled
@@ -176,27 +184,14 @@ def test_a_checkpoint_in_the_middle_of_an_epoch_resumes_bit_for_bit(tmp_path, sc
     assert_same(resumed, whole)
 
 
-def test_what_went_wrong_is_undone_before_validation_and_checkpoints_when_it_is_judged_there(tmp_path):
-    """`judge()` belongs to the optimizer itself, not to Lightning's wrapper."""
-
+def test_a_batch_that_is_not_finite_is_undone():
     class Spoiled(Regression):
         def training_step(self, batch, batch_idx):
             if self.current_epoch == 1 and batch_idx == 6:
-                batch = batch[0], batch[1] * 1e30
+                batch = batch[0], batch[1] * torch.inf
             return self.loss(batch)
 
-        def validation_step(self, batch):
-            self.log("val_loss", self.loss(batch))
-
-        def on_validation_start(self):
-            if not self.trainer.sanity_checking:
-                self.optimizers(use_pl_optimizer=False).judge()
-
     module = Spoiled()
-    saved = ModelCheckpoint(tmp_path, monitor="val_loss", save_top_k=-1)
-    trainer(saved, max_epochs=3).fit(module, loader(), loader())
-    assert Outcome.KEPT not in [report.outcome for report in module.reports if report.loss_after > 1e6]
-    assert any(not report.outcome.keeps for report in module.reports)
-    for file in tmp_path.iterdir():
-        weights = torch.load(file, weights_only=True)["state_dict"].values()
-        assert all(value.abs().max() < 1e3 for value in weights)
+    fitted(module)
+    assert [report.outcome for report in module.reports].count(Outcome.DIVERGED) == 1
+    assert all(value.isfinite().all() for value in module.state_dict().values())

@@ -6,7 +6,6 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import DataLoader, Dataset
 
 from cmalight import Auto, Controlled, Objective
-from cmalight.rules.watchdog import Watchdog
 
 transformers = pytest.importorskip("transformers")
 
@@ -45,19 +44,29 @@ def objective_of(model):
     return Objective(model, None, loader, forward=lambda model, batch: (model(**batch).loss, len(batch["labels"])))
 
 
+class Watched(transformers.Trainer):
+    def compute_loss(self, model, inputs, **options):
+        loss = super().compute_loss(model, inputs, **options)
+        if model.training:
+            self.watched.observe(loss)
+        return loss
+
+
 def trainer(folder, model, optimizer, scheduler=None, **options):
     arguments = transformers.TrainingArguments(
-        str(folder), per_device_train_batch_size=BATCH, num_train_epochs=EPOCHS, save_steps=10, use_cpu=True,
+        str(folder), per_device_train_batch_size=BATCH, num_train_epochs=EPOCHS, save_steps=8, use_cpu=True,
         report_to=[], disable_tqdm=True, seed=0, dataloader_pin_memory=False, **options,
     )  # fmt: skip
-    return transformers.Trainer(model, arguments, train_dataset=Rows(), optimizers=(optimizer, scheduler))
+    made = Watched(model, arguments, train_dataset=Rows(), optimizers=(optimizer, scheduler))
+    made.watched = optimizer
+    return made
 
 
 def made(folder, *, scheduled=False, **options):
-    """A window of 3 steps is open after the 10 steps of the first checkpoint."""
+    """A window of 5 steps is open after the 8 steps of the first checkpoint."""
     model = bert()
     base = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    optimizer = Controlled(base, objective_of(model), rule=Watchdog(first_window=3, last_window=3))
+    optimizer = Controlled(base, model, objective=objective_of(model))
     scheduler = CosineAnnealingLR(optimizer, STEPS) if scheduled else None
     return model, optimizer, trainer(folder, model, optimizer, scheduler, **options)
 
@@ -70,7 +79,7 @@ def test_it_trains_and_resumes_from_a_checkpoint_with_equal_weights(tmp_path, sc
     assert optimizer.steps == STEPS
     assert optimizer.objective() < 0.7 * before
     resumed, again, run = made(tmp_path / "resumed", scheduled=scheduled)
-    run.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-10"))
+    run.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-8"))
     assert again.steps == STEPS
     assert again.report == optimizer.report
     for (name, value), other in zip(resumed.state_dict().items(), model.state_dict().values(), strict=True):
@@ -84,9 +93,10 @@ def test_accumulation_clipping_and_bfloat16_are_the_trainers(tmp_path):
     assert optimizer.scale == 1.0
 
 
+@pytest.mark.filterwarnings("ignore:Auto has a schedule of its own and a scheduler of torch's")
 def test_auto_has_its_own_schedule_where_the_trainers_is_constant(tmp_path):
     model = bert()
-    optimizer = Auto(model.parameters(), objective_of(model), total_steps=STEPS, lr=3e-3)
+    optimizer = Auto(model, objective=objective_of(model), total_steps=STEPS, lr=3e-3)
     before = optimizer.objective()
     trainer(tmp_path, model, optimizer, lr_scheduler_type="constant").train()
     assert optimizer.param_groups[0]["lr"] == 3e-3

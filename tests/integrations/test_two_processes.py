@@ -31,7 +31,7 @@ class Regression(LightningModule):
     def configure_optimizers(self):
         steps = self.trainer.estimated_stepping_batches
         objective = Objective(self.net, self.loss, self.trainer.train_dataloader)
-        return Controlled(torch.optim.Adam(self.parameters(), lr=0.05), objective, total_steps=steps)
+        return Controlled(torch.optim.Adam(self.parameters(), lr=0.05), self, objective=objective, total_steps=steps)
 
 x = torch.randn(512, 4, generator=torch.Generator().manual_seed(0))
 trainer = Trainer(
@@ -42,7 +42,7 @@ module = Regression()
 trainer.fit(module, DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=8))
 optimizer = trainer.optimizers[0]
 with open(f"rank{trainer.global_rank}", "w") as file:
-    file.write(f"{optimizer.steps} {optimizer.judge()} {module.net.weight.tolist()}")
+    file.write(f"{optimizer.steps} {optimizer.report} {module.net.weight.tolist()}")
 """
 
 

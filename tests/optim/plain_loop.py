@@ -3,11 +3,10 @@
 import torch
 from torch import nn
 
-from cmalight import Controlled, Objective, TensorBatches
+from cmalight import Certified, Controlled, Objective, TensorBatches
 from cmalight.rules.watchdog import Watchdog
 
 MSE = nn.MSELoss()
-SHORT = Watchdog(first_window=4, last_window=4)
 
 
 def data(samples=256, batch_size=16, *, dtype=torch.float32, order="reshuffle"):
@@ -25,15 +24,24 @@ def adam(model, **options):
     return torch.optim.Adam(model.parameters(), **{"lr": 1e-2, **options})
 
 
-def controlled(model, batches, *, base=None, rule=SHORT, loss_fn=MSE, **options):
-    base = adam(model) if base is None else base
-    return Controlled(base, Objective(model, loss_fn, batches), rule=rule, **options)
+def short_windows(optimizer, length=4):
+    """All windows have this many steps."""
+    optimizer._watch.rule = Watchdog(memory=2 * length, longest=length)
+    optimizer._watch.memory = optimizer._watch.rule.init()
+    return optimizer
+
+
+def controlled(model, batches=None, *, base=None, loss_fn=MSE, length=4, **options):
+    """Windows of a few steps; with `batches`, f settles alarms."""
+    objective = None if batches is None else Objective(model, loss_fn, batches)
+    optimizer = Controlled(adam(model) if base is None else base, model, objective=objective, **options)
+    return short_windows(optimizer, length)
 
 
 def watched(*, norm=False, **options):
-    """A network, and Adam under control."""
+    """A network, and Adam under the watchdog."""
     model = network(norm=norm)
-    return model, controlled(model, data(), **options)
+    return model, controlled(model, **options)
 
 
 def take_steps(optimizer, model, batches, count, *, loss_fn=MSE, spoil=None, before_step=None):
@@ -45,10 +53,14 @@ def take_steps(optimizer, model, batches, count, *, loss_fn=MSE, spoil=None, bef
                 return
             target = y if spoil is None or done not in spoil else y * spoil[done]
             optimizer.zero_grad()
-            loss_fn(model(x), target).backward()
+            loss = loss_fn(model(x), target)
+            loss.backward()
             if before_step is not None:
                 before_step(done)
-            optimizer.step()
+            if isinstance(optimizer, Controlled | Certified):
+                optimizer.step(loss)
+            else:
+                optimizer.step()
             done += 1
 
 
@@ -59,4 +71,8 @@ def bits(model):
 def assert_same_bits(left, right):
     assert left.keys() == right.keys()
     for name in left:
-        assert left[name].cpu().numpy().tobytes() == right[name].cpu().numpy().tobytes(), name
+        assert torch.equal(_bytes(left[name]), _bytes(right[name])), name
+
+
+def _bytes(tensor):
+    return tensor.reshape(-1).view(torch.uint8)

@@ -89,33 +89,3 @@ def test_light_goes_round_in_a_circle_and_says_so(start):
 def test_the_certified_search_and_another_order_leave_the_circle(line_search, reshuffle):
     _, path = parabola_and_root(line_search, start=6.0, epochs=80, reshuffle=reshuffle)
     assert abs(path[-1]) < 1e-4
-
-
-class OneRowAsSample:
-    """Four rows, (w − c)²/2 each; the sample is the row that w⁰ fits."""
-
-    def __init__(self, w, centres):
-        self.w, self.centres = w, centres
-
-    def __call__(self):
-        return (self.w - self.centres).square().mean().item() / 2
-
-    def sample(self):
-        return lambda: (self.w - self.centres[-1]).square().item() / 2
-
-
-def test_certified_does_not_stall_where_its_sample_is_least():
-    """The sample refuses every move from w⁰ = 0, though all other rows ask for it; f decides (line 21)."""
-    w = nn.Parameter(torch.zeros((), dtype=torch.float64))
-    centres = torch.tensor([2.0, 2.0, 2.0, 0.0], dtype=torch.float64)
-    optimizer = CMALight([w], lr=0.1, line_search="certified")
-    objective = OneRowAsSample(w, centres)
-    for _ in range(80):
-        with optimizer.epoch(objective) as epoch:
-            for centre in epoch.batches(centres):
-                optimizer.zero_grad()
-                loss = (w - centre).square() / 2
-                loss.backward()
-                epoch.observe(loss, 1)
-                optimizer.step()
-    assert w.item() == pytest.approx(1.5, abs=1e-3)

@@ -98,7 +98,6 @@ class Spoilt:
     def __init__(self, objective, value):
         self.objective, self.value, self.calls = objective, value, 0
         self.model = objective.model
-        self.sample = objective.sample
 
     def __call__(self):
         self.calls += 1

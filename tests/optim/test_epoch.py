@@ -1,4 +1,4 @@
-"""The bracket: what it counts, what it refuses, how it ends."""
+"""An epoch: what it counts, what it refuses, how it ends."""
 
 import dataclasses
 from dataclasses import replace
@@ -38,7 +38,7 @@ def test_the_report_of_the_contract():
 def test_a_report_reads_by_itself():
     report = EpochReport(Outcome.ACCEPTED, 0.5, 0.5, 0.5, 0.25, 0.25, 3.0, 0)
     assert str(report) == (
-        "loss 0.25  to beat 0.25  lr 0.5 -> 0.5  evaluations 0  accepted: the loss fell enough (line 7)"
+        "loss 0.25  accepted: the loss fell enough (line 7)  lr 0.5 -> 0.5  evaluations 0  next to beat 0.25"
     )
 
 
@@ -111,10 +111,10 @@ def test_a_nested_epoch_is_refused_and_the_outer_one_goes_on():
 
 def test_an_epoch_cannot_be_entered_twice():
     optimizer, objective, _model, _ = begun()
-    bracket = optimizer.epoch(objective)
-    with bracket as epoch:
+    epoch = optimizer.epoch(objective)
+    with epoch:
         epoch.abandon()
-    with pytest.raises(RuntimeError, match="is over"), bracket:
+    with pytest.raises(RuntimeError, match="is over"), epoch:
         pass
 
 
@@ -172,7 +172,7 @@ def test_an_exception_runs_no_control_and_leaves_the_weights_where_they_are():
     assert epoch.report is None
     assert torch.equal(weights(model), left)
     assert optimizer.param_groups[0]["lr"] == 0.1
-    optimizer.known = replace(optimizer.known, phi=0.0)
+    optimizer._watch.known = replace(optimizer.known, phi=0.0)
     report = run_epoch(optimizer, objective, model, batches)
     assert report.evaluations == 1 + 3  # f(w⁰); then f(w^k), which is not f(w⁰) any more, a trial, the tentative point
 
@@ -200,7 +200,6 @@ def test_nothing_to_train_is_refused():
 
 
 def test_the_line_search_can_be_changed_in_mid_run_and_then_confirms_what_it_keeps():
-    """The sample's loss at w⁰ is not known then, so f itself has to be asked."""
     optimizer, objective, model, batches = begun(lr=0.1)
     run_epoch(optimizer, objective, model, batches)
     optimizer.line_search = "certified"

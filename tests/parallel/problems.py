@@ -3,11 +3,10 @@
 import torch
 
 from cmalight import CMALight, Controlled, Objective
-from cmalight.rules.watchdog import Watchdog
 from tests.helpers import MSE, run_epoch, split, table
+from tests.optim.plain_loop import short_windows
 
 GLOBAL_BATCH = 128
-SHORT = Watchdog(first_window=5, last_window=5)
 
 
 def states(module):
@@ -29,23 +28,28 @@ def train_epochs(model, batches, *, epochs=10, make=CMALight, **options):
     return [run_epoch(optimizer, objective, model, batches) for _ in range(epochs)], states(model)
 
 
-def controlled(model, batches, *, base=None, rule=SHORT, **options):
+def controlled(model, batches, *, base=None, **options):
+    """Windows of five steps; f settles alarms."""
     base = torch.optim.Adam(model.parameters(), lr=0.02) if base is None else base
-    return Controlled(base, Objective(model, MSE, batches), rule=rule, **{"total_steps": 35, **options})
+    objective = Objective(model, MSE, batches)
+    optimizer = Controlled(base, model, objective=objective, **{"total_steps": 35, **options})
+    return short_windows(optimizer, 5)
 
 
 def train_watched(optimizer, model, batches, *, epochs=5, leaps=()):
     """Reports; after the steps in `leaps` somebody moves the weights far away."""
     reports, done = [], 0
-    optimizer.on_report = reports.append
+    handle = optimizer.on_report(reports.append)
     for _ in range(epochs):
         for x, y in batches:
             optimizer.zero_grad()
-            MSE(model(x), y).backward()
+            loss = MSE(model(x), y)
+            loss.backward()
             if done in leaps:
                 with torch.no_grad():
                     for p in model.parameters():
                         p.add_(100.0)
-            optimizer.step()
+            optimizer.step(loss)
             done += 1
+    handle.remove()
     return reports

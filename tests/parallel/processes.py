@@ -6,6 +6,7 @@ import os
 import time
 import traceback
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -13,6 +14,10 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 # The first optimizer of a process imports torch._dynamo: with it preloaded, a process starts in no time.
 _CONTEXT.set_forkserver_preload(["torch._dynamo", "cmalight.optim", "cmalight.evaluation.objective", __name__])
 _SECONDS = 600  # for what hangs, not for slow machines
+
+needs_shards_on_the_cpu = pytest.mark.skipif(
+    not hasattr(torch.cpu.Stream, "record_event"), reason="fully_shard of this torch needs an accelerator"
+)
 
 
 def on_ranks(function, folder, *arguments, size=2):

@@ -85,16 +85,15 @@ def test_evaluating_broadcasts_no_buffers(tmp_path):
     assert on_ranks(_with_buffers, tmp_path) == [True, True]
 
 
-def _sampled(rank):
+def _probed(rank):
     """Each rank has its part of 6,000 rows."""
     x, y = table(6000)
-    objective = Objective(DDP(network()), MSE, split(x[rank::2], y[rank::2], 20))
-    sample = objective.sample()
-    return sample(), sample(), objective()
+    objective = Objective(DDP(network()), MSE, split(x[rank::2], y[rank::2], 100))
+    return objective.probe(), objective.probe(), objective()
 
 
-def test_a_sample_is_the_same_number_on_every_rank(tmp_path):
-    first, second = on_ranks(_sampled, tmp_path)
+def test_the_probe_is_the_same_number_on_every_rank(tmp_path):
+    first, second = on_ranks(_probed, tmp_path)
     assert first == second
     value, again, whole = first
     assert value == again

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from cmalight import SOAP
 
-from .processes import on_ranks
+from .processes import needs_shards_on_the_cpu, on_ranks
 
 OPTIONS = {"lr": 1e-2, "weight_decay": 0.1, "refresh_interval": 3, "max_side": 16}
 
@@ -82,6 +82,7 @@ def _check(rank, folder):
     )
 
 
+@needs_shards_on_the_cpu
 def test_two_processes_give_the_weights_of_one(tmp_path):
     """Where a factor needs the whole gradient, the state is gathered; Adam's stays in shards."""
     assert on_ranks(_check, tmp_path, tmp_path / "checkpoint") == [(False, True)] * 2

@@ -1,4 +1,8 @@
-"""The line search's view of the objective, from a table."""
+"""The line search's view of the objective, from a table; and decisions in five numbers."""
+
+from typing import NamedTuple
+
+from cmalight.rules.outcome import Outcome
 
 
 class Line:
@@ -17,3 +21,18 @@ class Line:
         return self.values[alpha]
 
     __call__ = f_at
+
+
+class Told(NamedTuple):
+    """A decision on an epoch: its exit, α, ζ^{k+1}/ζ^k, φ^{k+1}, and f(w^{k+1}) if it is known."""
+
+    outcome: Outcome
+    alpha: float
+    lr_factor: float
+    phi: float
+    f_next: float | None
+
+
+def told(decision) -> Told:
+    memory = decision.memory
+    return Told(decision.outcome, decision.alpha, decision.lr_factor, memory.phi, memory.f_current)

@@ -13,54 +13,50 @@ from tests.rules.line import Line
 
 # γη/K = 0.01 · 0.5 / 10 = 0.0005.
 RULE = CertifiedRule(eta=0.5, theta=0.5, tau=1e-2, gamma=1e-2, delta=0.5)
-START = RULE.init(1.0, epoch=10, batches=10.0)
-DUE = CertifiedMemory(f=1.0, eta=0.5, scale=0.5, epoch=10, batches=10.0, window=10, due=True)
+START = RULE.init(1.0, 10.0)
+PLAIN = CertifiedMemory(f=1.0, eta=0.5, scale=0.5, batches=10.0, plain=True, undone=1)
 END = InnerCycle(zeta=0.5, f_tilde=0.0, direction_norm=1.0, batches=10.0)
 
 
-def decided(memory, values, *, steps=10, end=END):
+def decided(memory, values, *, end=END):
     line = Line(values, memory.f)
-    decision, after = RULE.decide(memory, end, line, steps)
-    return decision, after, [alpha for alpha in line.asked if alpha]  # but for f(w^k), which is known
+    decision = RULE.decide(memory, end, line)
+    return decision, decision.memory, [alpha for alpha in line.asked if alpha]  # but for f(w^k), which is known
 
 
 def test_it_starts_with_an_epoch_of_the_base():
-    assert START == CertifiedMemory(f=1.0, eta=0.5, scale=1.0, epoch=10, batches=10.0, window=10, due=False)
+    assert START == CertifiedMemory(f=1.0, eta=0.5, scale=1.0, batches=10.0)
     assert not START.plain
-
-
-def test_a_run_that_starts_inside_an_epoch_first_ends_that_epoch():
-    assert RULE.init(1.0, epoch=10, batches=10.0, position=23).window == 7
 
 
 @pytest.mark.parametrize("f_0", [math.nan, math.inf])
 def test_a_start_that_is_not_finite_is_refused(f_0):
     with pytest.raises(ValueError, match="at the start"):
-        RULE.init(f_0, epoch=10, batches=10.0)
+        RULE.init(f_0, 10.0)
 
 
 def test_a_base_epoch_that_lowers_f_enough_is_kept_by_one_evaluation():
     decision, after, asked = decided(START, {0.5: 0.9995})
     assert (decision.outcome, decision.alpha, asked) == (Outcome.KEPT, 0.5, [0.5])
-    assert after == CertifiedMemory(f=0.9995, eta=0.5, scale=1.0, epoch=10, batches=10.0, window=10)
+    assert after == CertifiedMemory(f=0.9995, eta=0.5, scale=1.0, batches=10.0)
 
 
 @pytest.mark.parametrize(("f_end", "outcome"), [(0.9996, Outcome.UNDONE), (math.inf, Outcome.DIVERGED)])
 def test_a_base_epoch_that_does_not_is_undone_and_a_plain_one_is_next(f_end, outcome):
     decision, after, _ = decided(START, {0.5: f_end})
     assert (decision.outcome, decision.alpha) == (outcome, 0.0)
-    assert after == CertifiedMemory(f=1.0, eta=0.5, scale=0.5, epoch=10, batches=10.0, window=10, due=True)
+    assert after == CertifiedMemory(f=1.0, eta=0.5, scale=0.5, batches=10.0, plain=True, undone=1)
     assert after.plain
 
 
 @pytest.mark.parametrize(("scale", "later"), [(0.25, 0.25 * 1.2), (0.9, 1.0)])
 def test_the_learning_rate_of_the_base_comes_back_while_its_epochs_are_kept(scale, later):
-    slow = CertifiedMemory(f=1.0, eta=0.5, scale=scale, epoch=10, batches=10.0, window=10)
+    slow = CertifiedMemory(f=1.0, eta=0.5, scale=scale, batches=10.0)
     assert decided(slow, {0.5: 0.9})[1].scale == later
 
 
 @pytest.mark.parametrize("spoilt", [{"f_tilde": math.inf}, {"direction_norm": math.nan}])
-@pytest.mark.parametrize("memory", [START, DUE], ids=["base", "plain"])
+@pytest.mark.parametrize("memory", [START, PLAIN], ids=["base", "plain"])
 def test_what_is_not_finite_is_undone_without_an_evaluation(memory, spoilt):
     end = InnerCycle(**{"zeta": 0.5, "f_tilde": 0.0, "direction_norm": 1.0, "batches": 10.0, **spoilt})
     decision, after, asked = decided(memory, {}, end=end)
@@ -69,43 +65,28 @@ def test_what_is_not_finite_is_undone_without_an_evaluation(memory, spoilt):
 
 
 def test_a_plain_epoch_that_lowers_f_enough_keeps_its_step_size():
-    decision, after, _ = decided(DUE, {0.5: 0.9})
+    decision, after, _ = decided(PLAIN, {0.5: 0.9})
     assert decision.outcome is Outcome.ACCEPTED
-    assert after == CertifiedMemory(f=0.9, eta=0.5, scale=0.5, epoch=10, batches=10.0, window=10)
+    assert after == CertifiedMemory(f=0.9, eta=0.5, scale=0.5, batches=10.0)
 
 
 def test_a_plain_epoch_that_raises_f_is_undone_and_shrinks_eta():
-    decision, after, asked = decided(DUE, {0.5: 1.1})
+    decision, after, asked = decided(PLAIN, {0.5: 1.1})
     assert (decision.outcome, decision.alpha, asked) == (Outcome.SEARCH_FAILED_REJECTED, 0.0, [0.5])
-    assert after == CertifiedMemory(f=1.0, eta=0.25, scale=0.5, epoch=10, batches=10.0, window=10)
+    assert after == CertifiedMemory(f=1.0, eta=0.25, scale=0.5, batches=10.0, undone=2)
 
 
 def test_a_plain_epoch_may_be_extended():
     """‖d‖² = 0.5 asks for 0.00025, then for 0.0005 at twice the length."""
     end = InnerCycle(zeta=0.5, f_tilde=0.0, direction_norm=math.sqrt(0.5), batches=10.0)
-    decision, after, asked = decided(DUE, {0.5: 0.9997, 1.0: 0.99, 2.0: 1.0}, end=end)
+    decision, after, asked = decided(PLAIN, {0.5: 0.9997, 1.0: 0.99, 2.0: 1.0}, end=end)
     assert (decision.outcome, decision.alpha, asked) == (Outcome.SEARCH_SUCCEEDED, 1.0, [0.5, 1.0, 2.0])
     assert (after.f, after.eta) == (0.99, 0.5)
 
 
 def test_a_small_direction_shrinks_eta():
     end = InnerCycle(zeta=0.5, f_tilde=0.0, direction_norm=0.005, batches=10.0)
-    assert decided(DUE, {0.5: 1.0}, end=end)[1].eta == 0.25
-
-
-def test_a_window_that_is_closed_early_ends_with_its_epoch_and_never_shrinks_eta():
-    decision, after, _ = decided(DUE, {0.5: 1.1}, steps=4)
-    assert decision.outcome is Outcome.UNDONE
-    assert after == CertifiedMemory(f=1.0, eta=0.5, scale=0.5, epoch=10, batches=10.0, window=6, due=True)
-    assert not after.plain  # part of an epoch says nothing of the gradient
-    decision, after, _ = decided(after, {0.5: 1.1}, steps=6)
-    assert after == CertifiedMemory(f=1.0, eta=0.5, scale=0.25, epoch=10, batches=10.0, window=10, due=True)
-    assert after.plain
-
-
-def test_a_window_that_is_closed_early_is_kept_where_it_lowers_f():
-    decision, after, _ = decided(DUE, {0.5: 0.9}, steps=4)
-    assert (decision.outcome, after.f, after.due, after.window) == (Outcome.KEPT, 0.9, False, 6)
+    assert decided(PLAIN, {0.5: 1.0}, end=end)[1].eta == 0.25
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=40), st.floats(1e-9, 1e3))
@@ -116,7 +97,8 @@ def test_f_and_eta_never_rise_and_each_base_epoch_lowers_f_by_its_share(ends, no
         end = InnerCycle(zeta=memory.eta, f_tilde=0.0, direction_norm=norm, batches=10.0)
         line = Line({}, memory.f)
         line.f_at = lambda alpha, eta=memory.eta, value=value: value if alpha == eta else math.inf
-        decision, after = RULE.decide(memory, end, line, 10)
+        decision = RULE.decide(memory, end, line)
+        after = decision.memory
         assert after.f <= memory.f
         assert after.eta == memory.eta or (memory.plain and after.eta == 0.5 * memory.eta)
         if decision.outcome is Outcome.KEPT:

@@ -101,7 +101,7 @@ def test_lemmas_4_and_5_where_the_step_size_shrinks_and_what_decreases(order):
             h, error = batches * zeta, curvature * (slope * batches * zeta) ** 2
             before, after = (max(f(pair, at.w), at.known.phi) for at in (epoch, later))
             seen.add(decision.outcome)
-            if decision.zeta_factor < 1.0:
+            if decision.lr_factor < 1.0:
                 assert sum(x * x for x in gradient_of(pair, epoch.w)) <= constant(slope, curvature) * h + SLACK
                 assert after <= before + error + SLACK
                 assert after <= f(pair, epoch.w) + (slope**2 + GAMMA) * h + error + SLACK  # (8)
@@ -129,11 +129,6 @@ class AlongD:
     def f_at(self, alpha):
         return self._f(self.point(alpha))
 
-    def sample_first(self):
-        return math.inf
-
-    sample_after = f_start
-
 
 def plain_steps(pair, w, eta, numbers):
     for number in numbers:
@@ -149,7 +144,7 @@ def test_theorem_7_a_base_that_jumps_at_random():
     rule = CertifiedRule(gamma=GAMMA, delta=DELTA, tau=TAU, theta=0.75)
     for pair, slope, curvature in smooth_pairs(60):
         count = len(pair.batches)
-        memory, w = rule.init(f(pair, pair.start), epoch=count, batches=float(count)), pair.start
+        memory, w = rule.init(f(pair, pair.start), float(count)), pair.start
         refused = shrunk = 0
         for _ in range(150):
             numbers = draw.sample(range(count), count)
@@ -157,7 +152,8 @@ def test_theorem_7_a_base_that_jumps_at_random():
             end = plain_steps(pair, w, memory.eta, numbers) if is_plain else [x + draw.gauss(0, 1) for x in w]
             line = AlongD(lambda at, pair=pair: f(pair, at), w, end, memory.eta)
             inner = InnerCycle(memory.eta, 0.0, math.dist(end, w) / memory.eta, float(count))
-            decision, after = rule.decide(memory, inner, line, count)
+            decision = rule.decide(memory, inner, line)
+            after = decision.memory
             assert after.f <= memory.f
             if after.eta < memory.eta:
                 lg2 = curvature * slope**2
@@ -188,8 +184,8 @@ def test_theorem_4_a_search_that_the_growing_guard_ended_lowers_f_linearly_in_ze
                 fall = f(pair, w) - f(pair, line.point(decision.alpha))
                 assert fall >= GAMMA * DELTA * (TAU * pair.lr) ** 2 * zeta / count - SLACK
                 seen += 1
-            w, zeta = (line.point(decision.alpha) if decision.alpha else w), zeta * decision.zeta_factor
-            known = Known(f_0, decision.phi, decision.f_next)
+            w, zeta = (line.point(decision.alpha) if decision.alpha else w), zeta * decision.lr_factor
+            known = decision.memory
     assert seen > 20
 
 
@@ -221,7 +217,7 @@ def test_theorem_5_a_linear_rate_where_the_batches_disagree(order, grows, after_
             decision = rule.decide(known, InnerCycle(zeta, total / 4, abs(at - w[0]) / zeta, 4.0), line)
             if decision.alpha:
                 w = line.point(decision.alpha)
-            zeta, known = zeta * decision.zeta_factor, Known(f_0, decision.phi, decision.f_next)
+            zeta, known = zeta * decision.lr_factor, decision.memory
             gaps.append(f(w) - f([best]))
         assert gaps[99] < after_100
         assert after_200 * 1e-3 < gaps[199] < after_200

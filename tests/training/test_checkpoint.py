@@ -1,6 +1,9 @@
 """Cut anywhere and resumed, a training is the one that was never stopped; or the message says what differs."""
 
+import functools
+import json
 import logging
+import math
 import multiprocessing
 import os
 import signal
@@ -14,6 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from cmalight import CMALight, Controlled, Objective, Status, TensorBatches
 from cmalight.training import CheckpointError
 from cmalight.training.checkpoint import KIND, CheckpointFile
+from cmalight.training.history import History
 from tests.helpers import copied_state, same_state, wait_for
 from tests.training.common import MSE, StopAfter, batch_norm_model, data, model, train, without_times
 
@@ -27,8 +31,8 @@ RUNS = {
 }
 
 
-def saved(path):
-    return torch.load(path, weights_only=True)["state"]
+def saved_epochs(path):
+    return len(History.from_text(torch.load(path, weights_only=True)["history"]))
 
 
 def assert_resumes(path, run, cuts, epochs=8):
@@ -47,7 +51,7 @@ def assert_resumes(path, run, cuts, epochs=8):
 @pytest.mark.parametrize("make", [model, batch_norm_model], ids=["plain", "batchnorm and dropout"])
 @pytest.mark.parametrize("name", RUNS)
 def test_resuming_is_bit_identical_to_never_having_stopped(tmp_path, name, make):
-    options = {**RUNS[name], "validation": data(20), "metrics": ("r2",), "measure_train_loss": True}
+    options = {**RUNS[name], "validation": data(20), "metrics": ("mae",), "measure_train_loss": True}
     assert_resumes(tmp_path, lambda **more: train(make(), **options, **more), cuts=(0, 3, 6))
 
 
@@ -122,7 +126,7 @@ def test_a_ready_optimizer_is_resumed_too(tmp_path, make):
             optimizer = CMALight(network.parameters(), lr=3.0)
         else:
             objective = Objective(network, MSE, batches)
-            optimizer = Controlled(torch.optim.Adam(network.parameters()), objective, total_steps=48)
+            optimizer = Controlled(torch.optim.Adam(network.parameters()), network, objective=objective, total_steps=48)
         return train(network, pair=batches, optimizer=optimizer, **options)
 
     assert_resumes(tmp_path, run, cuts=(0, 4))
@@ -160,7 +164,7 @@ def test_a_callback_that_raises_keeps_what_was_finished_before(tmp_path):
 
     with pytest.raises(RuntimeError, match="broken"):
         train(max_epochs=8, checkpoint=tmp_path / "run.pt", callbacks=[Breaks()])
-    assert len(saved(tmp_path / "run.pt")["history"]) == 3
+    assert saved_epochs(tmp_path / "run.pt") == 3
 
 
 def test_a_finished_run_goes_on_with_a_larger_limit_and_its_new_schedule(tmp_path):
@@ -196,6 +200,120 @@ def test_patience_and_best_weights_are_resumed(tmp_path):
     assert same_state(resumed.state_dict(), whole.state_dict())
 
 
+def scaled(factor):
+    def loss(output, target):
+        return factor * MSE(output, target)
+
+    return loss
+
+
+class Scaled(nn.Module):
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, output, target):
+        return self.factor * MSE(output, target)
+
+
+LABELS = (torch.arange(240.0).reshape(60, 4).cos(), torch.arange(60) % 3)
+
+
+HUBER = nn.functional.huber_loss
+
+
+def weighted(*weights):
+    return nn.CrossEntropyLoss(weight=torch.tensor(weights))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (scaled(1.0), scaled(2.0)),
+        (lambda o, t: MSE(o, t), lambda o, t: 3 * MSE(o, t)),
+        (
+            functools.partial(nn.functional.huber_loss, delta=1.0),
+            functools.partial(nn.functional.huber_loss, delta=2.0),
+        ),
+        (nn.HuberLoss(delta=1.0), nn.HuberLoss(delta=2.0)),
+        (Scaled(1.0), Scaled(2.0)),
+        (weighted(1.0, 1.0, 1.0), weighted(1.0, 2.0, 1.0)),
+    ],
+    ids=["closure", "number in the code", "partial", "torch's", "module", "class weights"],
+)
+def test_a_loss_with_other_constants_is_another_loss(tmp_path, before, after):
+    options = {"checkpoint": tmp_path / "run.pt", "max_epochs": 1}
+    if isinstance(before, nn.CrossEntropyLoss):
+        options |= {"pair": LABELS, "network": nn.Linear(4, 3)}
+    train(loss_fn=before, **options)
+    assert train(loss_fn=before, **options)[1].resumed_at == 1
+    with pytest.raises(CheckpointError, match="another run: loss has other contents"):
+        train(loss_fn=after, **options)
+
+
+def test_batches_in_a_list_are_told_apart_by_their_content(tmp_path):
+    x, y = data()
+    options = {"checkpoint": tmp_path / "run.pt", "max_epochs": 1}
+    train(pair=[(x, y)], **options)
+    with pytest.raises(CheckpointError, match="another run: data has other contents"):
+        train(pair=[(x, y + 1)], **options)
+
+
+def test_a_run_of_many_epochs_is_written_a_few_times_and_no_record_twice_between(tmp_path, monkeypatch):
+    """What a save costs grows with the history; how often one is made does not."""
+    texts = []
+    to_text = History.to_text
+
+    def noted(self, epochs):
+        texts.append(epochs)
+        return to_text(self, epochs)
+
+    monkeypatch.setattr(History, "to_text", noted)
+    monkeypatch.setattr("cmalight.training.checkpoint.SECONDS_BETWEEN_SAVES", math.inf)
+    train(max_epochs=300, checkpoint=tmp_path / "run.pt", pair=data(10))
+    assert texts == [1, 300]
+
+
+def test_saves_take_a_small_part_of_the_time_however_long_one_takes(tmp_path, monkeypatch):
+    """A save of one second is followed by twenty seconds without one."""
+    now = [100.0]
+    monkeypatch.setattr("cmalight.training.checkpoint.time.monotonic", lambda: now[0])
+    written = []
+
+    def slowly(path, content):
+        written.append(now[0])
+        now[0] += 1.0
+
+    monkeypatch.setattr("cmalight.training.checkpoint.write_atomically", slowly)
+
+    class Waits:
+        def on_epoch_end(self, record):
+            now[0] += 6.0
+
+    train(max_epochs=10, checkpoint=tmp_path / "run.pt", callbacks=[Waits()])
+    assert written == [106.0, 131.0, 156.0, 163.0]  # the last one at the end of the run
+
+
+def test_after_a_failed_save_the_state_between_epochs_is_kept(tmp_path, small_disk):
+    """A run that is broken off inside the next epoch has not written into it."""
+    path, calls = tmp_path / "run.pt", []
+    network = model()
+
+    def interrupt(*_):
+        calls.append(None)
+        if len(calls) == 15:  # inside the third epoch, with room again
+            small_disk(1 << 30)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    handle = network.register_forward_hook(interrupt)
+    train(network, checkpoint=path, callbacks=[FillsUp(small_disk, {0: 300})], max_epochs=6)
+    handle.remove()
+    assert saved_epochs(path) == 2
+    resumed, result = train(checkpoint=path, max_epochs=6)
+    assert result.resumed_at == 2
+    assert same_state(resumed.state_dict(), train(max_epochs=6)[0].state_dict())
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -204,6 +322,7 @@ def test_patience_and_best_weights_are_resumed(tmp_path):
         ({"optimizer_options": {"lr": 0.2}}, "option lr was 0.001, now 0.2"),
         ({"optimizer": "adamw"}, "optimizer was Adam, now AdamW"),
         ({"loss_fn": nn.L1Loss()}, r"loss was MSELoss\(\), now L1Loss\(\)"),
+        ({"loss_fn": scaled(2.0)}, r"loss was MSELoss\(\), now scaled.<locals>.loss"),
         ({"pair": data(50)}, "data was"),
         ({"pair": (data()[0] + 1, data()[1])}, "data has other contents"),
         ({"network": model()[:1]}, "model was 31 parameters, now 25 parameters"),
@@ -230,7 +349,7 @@ class Exploit:
 def foreign_files():
     torch.save({"model": torch.ones(2)}, "foreign.pt")
     torch.save({"format": KIND, "version": 99}, "version.pt")
-    torch.save({"format": KIND, "version": 3, "state": Exploit()}, "exploit.pt")
+    torch.save({"format": KIND, "version": 4, "state": Exploit()}, "exploit.pt")
     torch.save([1, 2], "list.pt")
     for name, content in {"empty.pt": b"", "text.pt": b"hello", "zip.pt": b"PK\x03\x04nonsense"}.items():
         with open(name, "wb") as file:
@@ -277,7 +396,7 @@ def test_content_that_does_not_fit_is_refused_and_changes_nothing(tmp_path, harm
     content = torch.load(path, weights_only=True)
     state = content["state"]
     if harm == "history":
-        state["history"][0]["surprise"] = 1
+        content["history"] = json.dumps({**json.loads(content["history"]), "surprise": [1] * 5})
     elif harm == "weights":
         state["modules"]["parameters"][0]["0.weight"] = torch.zeros(2)
     elif harm == "optimizer":
@@ -332,7 +451,7 @@ def test_a_callback_that_changes_the_working_directory_does_not_split_the_output
 
 
 def hold(path, ready, release):
-    with CheckpointFile(path, {}).held():
+    with CheckpointFile(path, {}):
         ready.set()
         release.wait(600)
 
@@ -389,7 +508,7 @@ def test_weights_that_are_not_finite_do_not_replace_a_good_checkpoint(tmp_path):
                     network[0].weight[0, 0] = float("nan")
 
     train(network, callbacks=[Breaks()], checkpoint=tmp_path / "run.pt", max_epochs=3)
-    assert len(saved(tmp_path / "run.pt")["history"]) == 2
+    assert saved_epochs(tmp_path / "run.pt") == 2
 
 
 @pytest.fixture
@@ -397,6 +516,7 @@ def small_disk(monkeypatch):
     """Sets how large files may grow, as if the disk were full there."""
     monkeypatch.setattr(logging.getLogger("cmalight"), "handlers", [])  # which may write to a file, too
     monkeypatch.setattr("cmalight.training.checkpoint.SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr("cmalight.training.checkpoint.TIME_FOR_SAVES", math.inf)
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -424,11 +544,12 @@ def test_a_full_disk_does_not_end_the_training(tmp_path, small_disk, caplog, has
     assert same_state(network.state_dict(), train()[0].state_dict())
     assert caplog.text.count("could not be written") == 2  # each file once
     assert lines.read_text().endswith("}\n")
-    assert len(saved(path)["history"]) == (5 if has_room_again else 1)
+    assert saved_epochs(path) == (5 if has_room_again else 1)
     if has_room_again:
         assert result.reason == "5 epochs done"
         assert len(lines.read_text().splitlines()) == 5
     else:
-        assert "the checkpoint" in result.reason
-        assert "lines of" in result.reason
+        assert f"the checkpoint {path} could not be written: File too large" in result.reason
+        assert f"lines of {lines} could not be written: File too large" in result.reason
+    assert "enforce fail" not in caplog.text
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run.jsonl", "run.pt", "run.pt.lock"]

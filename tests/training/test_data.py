@@ -221,5 +221,5 @@ def test_a_stream_that_ends_is_an_epoch(optimizer):
 def test_an_optimizer_of_another_model_is_refused():
     with pytest.raises(ValueError, match="holds no parameter of the model"):
         train(model(), optimizer=torch.optim.Adam(model().parameters()))
-    with pytest.raises(ValueError, match="a ready optimizer has its own"):
+    with pytest.raises(ValueError, match="a ready optimizer has its options already"):
         fit(m := model(), MSE, data(), optimizer=torch.optim.Adam(m.parameters()), optimizer_options={"lr": 1.0})

@@ -2,14 +2,17 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 import torch
 from torch import nn
 
-from cmalight import Status, fit
+from cmalight import Status, TensorBatches, fit
 from cmalight.compiled import CannotCompile, Program, library
-from tests.helpers import same_state
+from cmalight.training import engine
+from tests.helpers import copied_state, same_state
 from tests.training.common import MSE, FakeTime, StopAfter, data, model, train, without_times
 
 
@@ -83,14 +86,81 @@ def test_auto_compiles_what_is_on_the_list_and_says_why_not_otherwise(capsys):
     assert result.engine_reason == "the data are not tensors in memory"
 
 
+@pytest.mark.parametrize(
+    "error", [OSError("failed to map segment"), RuntimeError("Could not determine home directory."), KeyError("weight")]
+)
+def test_whatever_goes_wrong_while_the_kernel_is_made_a_run_is_eager_with_one_line(monkeypatch, caplog, error):
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr(engine, "compile_training", fails)
+    network, result = train(engine="auto")
+    assert result.engine == "eager"
+    assert type(error).__name__ in result.engine_reason
+    assert caplog.messages == [f"Not compiled, training eagerly: {result.engine_reason}"]
+    assert same_state(network.state_dict(), train()[0].state_dict())
+
+
+@pytest.mark.parametrize("places", [{"CXX": "g++ 'unclosed"}, {"CXX": "true"}, {"HOME": "", "CMALIGHT_CACHE": ""}])
+def test_a_machine_on_which_the_kernel_cannot_be_built_trains_eagerly(tmp_path, places):
+    code = (
+        "import torch; from torch import nn; from cmalight import fit;"
+        "r = fit(nn.Linear(2, 1), nn.MSELoss(), (torch.ones(8, 2), torch.ones(8, 1)), optimizer='sgd', max_epochs=2,"
+        "progress=False); print(r.epochs)"
+    )
+    environment = {**os.environ, "CMALIGHT_CACHE": str(tmp_path), **places}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "2\n", done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("training eagerly") <= 1
+
+
+def test_a_subclass_of_tensor_batches_that_iterates_otherwise_is_not_compiled():
+    class Twice(TensorBatches):
+        def __iter__(self):
+            for x, y in super().__iter__():
+                yield x, 2 * y
+
+    ends = []
+    for wanted in ("auto", "eager"):
+        network, result = train(pair=Twice(*data(), batch_size=10), engine=wanted)
+        assert result.engine == "eager"
+        ends.append(network.state_dict())
+    assert same_state(*ends)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_inside_no_grad_compiled_steps_are_those_outside(mode):
+    expected = compiled()[0].state_dict()
+    with mode():
+        network, _ = compiled(model())
+    assert same_state(network.state_dict(), expected)
+
+
+@pytest.mark.parametrize("wanted", ["eager", "compiled"])
+def test_if_the_first_window_is_undone_no_statistics_of_batch_norm_stay(wanted):
+    network = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 1)).double()
+    before = copied_state(network)
+    options = {"optimizer": "auto", "optimizer_options": {"lr": 1e300}, "max_epochs": 1, "engine": wanted}
+    _, result = train(network, pair=data(50), **options)
+    assert (result.engine, result.history[0].outcome, result.optimizer.steps) == (wanted, "diverged", 5)
+    assert same_state(network.state_dict(), before)
+
+
+def test_a_label_out_of_range_is_reported_as_in_eager_epochs():
+    x, y = torch.randn(60, 4), torch.randint(0, 4, (60,))
+    with pytest.raises(IndexError, match="out of bounds"):
+        train(nn.Linear(4, 3), pair=(x, y), loss_fn=nn.CrossEntropyLoss(), engine="auto")
+
+
 def test_a_loss_that_ignores_targets_is_not_compiled():
     x, y = torch.randn(60, 4), torch.randint(0, 3, (60,))
     y[::7] = -100
     results = []
-    for engine in ("auto", "eager"):
+    for wanted in ("auto", "eager"):
         torch.manual_seed(0)
         network = nn.Linear(4, 3)
-        fit(network, nn.CrossEntropyLoss(), (x, y), optimizer="adam", max_epochs=3, engine=engine, progress=False)
+        fit(network, nn.CrossEntropyLoss(), (x, y), optimizer="adam", max_epochs=3, engine=wanted, progress=False)
         results.append(network.state_dict())
     assert same_state(*results)
 
@@ -98,22 +168,22 @@ def test_a_loss_that_ignores_targets_is_not_compiled():
 @pytest.mark.parametrize("optimizer", ["auto", "cmalight", "adam"])
 def test_data_that_a_callback_changes_in_place_are_trained_on(optimizer):
     ends = []
-    for engine in ("compiled", "eager"):
+    for wanted in ("compiled", "eager"):
         x, y = data()
 
         class Changes:
             def on_epoch_end(self, record, y=y):
                 y.mul_(0.5)
 
-        network, result = train(pair=(x, y), optimizer=optimizer, engine=engine, callbacks=[Changes()])
-        assert result.engine == engine
+        network, result = train(pair=(x, y), optimizer=optimizer, engine=wanted, callbacks=[Changes()])
+        assert result.engine == wanted
         ends.append(network.state_dict())
     torch.testing.assert_close(*ends, rtol=1e-7, atol=1e-9)
 
 
 def test_a_hook_that_a_callback_brings_ends_compiled_epochs():
     ends = []
-    for engine in ("auto", "eager"):
+    for wanted in ("auto", "eager"):
         network = model()
 
         class Hooks:
@@ -121,9 +191,9 @@ def test_a_hook_that_a_callback_brings_ends_compiled_epochs():
                 if record.epoch == 2:
                     network[0].register_forward_hook(lambda module, inputs, output: 2 * output)
 
-        _, result = train(network, engine=engine, optimizer="auto", max_epochs=6, callbacks=[Hooks()])
+        _, result = train(network, engine=wanted, optimizer="auto", max_epochs=6, callbacks=[Hooks()])
         assert result.engine == "eager"
-        assert ("hook" in result.engine_reason) == (engine == "auto")
+        assert ("hook" in result.engine_reason) == (wanted == "auto")
         ends.append(network.state_dict())
     torch.testing.assert_close(*ends, rtol=1e-7, atol=1e-9)
 

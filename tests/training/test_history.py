@@ -14,12 +14,12 @@ from cmalight.training.progress import Display, describe
 from cmalight.training.stopping import StopRules
 from tests.training.common import data, train
 
-RECORD = EpochRecord(3, 1.5, 0.25, 0.5, "accepted", 2, validation_loss=0.3, metrics={"r2": 0.75})
+RECORD = EpochRecord(3, 1.5, 0.25, 0.5, "accepted", 2, validation_loss=0.3, metrics={"mae": 0.75})
 RULES = StopRules(max_epochs=10)
 
 
 def test_one_record_per_epoch_with_everything_in_it():
-    options = {"optimizer": "cmalight", "validation": data(20), "metrics": ("r2", "mse"), "measure_train_loss": True}
+    options = {"optimizer": "cmalight", "validation": data(20), "metrics": ("mae", "mse"), "measure_train_loss": True}
     _, result = train(max_epochs=4, **options)
     assert [record.epoch for record in result.history] == [0, 1, 2, 3]
     assert all(a.seconds < b.seconds for a, b in zip(result.history, result.history[1:], strict=False))
@@ -38,7 +38,7 @@ def test_under_torchs_optimizers_there_is_nothing_of_a_control():
 
 
 def test_a_history_is_printed_as_a_short_table():
-    _, result = train(max_epochs=20, validation=data(20), metrics=("r2",))
+    _, result = train(max_epochs=20, validation=data(20), metrics=("mae",))
     lines = str(result.history).splitlines()
     assert lines[0].split() == ["epoch", "seconds", "loss", "validation", "metrics", "lr", "evaluations", "outcome"]
     assert [line.split()[0] for line in lines[1:]] == ["0", "1", "2", "3", "4", "...", "15", "16", "17", "18", "19"]
@@ -47,16 +47,16 @@ def test_a_history_is_printed_as_a_short_table():
 
 
 def test_to_pandas_has_a_row_per_epoch_and_a_column_per_metric():
-    _, result = train(max_epochs=3, validation=data(20), metrics=("r2",))
+    _, result = train(max_epochs=3, validation=data(20), metrics=("mae",))
     frame = result.history.to_pandas()
     assert isinstance(frame, pandas.DataFrame)
     assert len(frame) == 3
-    assert frame["r2"].iloc[-1] == result.history[-1].metrics["r2"]
+    assert frame["mae"].iloc[-1] == result.history[-1].metrics["mae"]
     assert "metrics" not in frame
     assert list(History().to_pandas().columns)[:3] == ["epoch", "seconds", "batch_loss"]
 
 
-def test_json_lines_grow_with_the_run_and_rows_make_the_same_history(tmp_path):
+def test_json_lines_grow_with_the_run_and_make_the_same_records(tmp_path):
     path = tmp_path / "history.jsonl"
     lines = []
 
@@ -68,14 +68,20 @@ def test_json_lines_grow_with_the_run_and_rows_make_the_same_history(tmp_path):
     assert lines == [1, 2, 3]
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [EpochRecord(**row) for row in rows] == list(result.history)
-    assert [EpochRecord(**row) for row in result.history.to_rows()] == list(result.history)
 
 
 def test_a_number_that_is_not_finite_is_null_in_json():
-    record = EpochRecord(0, 1.0, math.inf, 0.5, "diverged", metrics={"r2": math.nan})
+    record = EpochRecord(0, 1.0, math.inf, 0.5, "diverged", metrics={"mae": math.nan})
     plain = json.loads(record.to_json(), parse_constant=lambda _: pytest.fail("not JSON"))
     assert plain["batch_loss"] is None
-    assert plain["metrics"] == {"r2": None}
+    assert plain["metrics"] == {"mae": None}
+
+
+def test_a_history_comes_back_from_its_text_to_the_last_bit():
+    records = [RECORD, EpochRecord(1, 1 / 3, math.inf, 1e-300, metrics={"mae": -math.inf}, train_loss=0.1 + 0.2)]
+    assert list(History.from_text(History(records).to_text(2))) == records
+    assert History.from_text(History(records).to_text(1)) == records[:1]
+    assert math.isnan(History.from_text(History([EpochRecord(0, 0.0, math.nan, 1.0)]).to_text(1))[0].batch_loss)
 
 
 def test_a_line_per_epoch_where_there_is_no_terminal():
@@ -87,7 +93,7 @@ def test_a_line_per_epoch_where_there_is_no_terminal():
     display.close("it was time")
     assert stream.getvalue() == (
         "resumed\n"
-        "epoch 4  loss 0.25  validation 0.3  r2 0.75  lr 0.5  accepted  evaluations 2  1.5 s\n"
+        "epoch 4  loss 0.25  validation 0.3  mae 0.75  lr 0.5  accepted  evaluations 2  1.5 s\n"
         "stopped: it was time\n"
     )
 
@@ -97,8 +103,8 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(("width", "shown"), [(60, "loss 0.25"), (85, "r2 0.75"), (160, describe(RECORD))])
-def test_a_bar_on_a_terminal_shows_whole_figures_at_every_width(monkeypatch, width, shown):
+@pytest.mark.parametrize(("width", "shown"), [(60, "loss 0.25"), (85, "mae 0.75"), (160, describe(RECORD))])
+def test_a_bar_on_a_terminal_shows_whole_numbers_at_every_width(monkeypatch, width, shown):
     monkeypatch.setenv("COLUMNS", str(width))
     stream = Terminal()
     Display(RULES, stream).epoch_done(RECORD)
@@ -116,10 +122,10 @@ def test_no_progress_is_shown_where_none_is_wanted(capsys):
 def test_tensorboard_gets_the_scalars(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    _, result = train(max_epochs=3, validation=data(20), metrics=("r2",), callbacks=[TensorBoard(tmp_path)])
+    _, result = train(max_epochs=3, validation=data(20), metrics=("mae",), callbacks=[TensorBoard(tmp_path)])
     events = EventAccumulator(str(tmp_path))
     events.Reload()
-    names = {"loss/batch", "loss/validation", "metric/r2", "control/lr", "outcome/uncontrolled"}
+    names = {"loss/batch", "loss/validation", "metric/mae", "control/lr", "outcome/uncontrolled"}
     assert names <= set(events.Tags()["scalars"])
     values = [event.value for event in events.Scalars("loss/batch")]
     assert values == pytest.approx([record.batch_loss for record in result.history], rel=1e-6)

@@ -9,9 +9,8 @@ from torch import nn
 
 from cmalight import SOAP, Auto, CMALight, Controlled, Objective, TensorBatches, fit
 from cmalight.training import known_solvers, make_solver
-from cmalight.training.schedules import cosine, wsd
-from cmalight.training.solvers import MuonAndAdamW
-from tests.helpers import MSE, copied_state, network, same_state, table
+from cmalight.training.solvers import MuonAndAdamW, cosine, wsd
+from tests.helpers import MSE, copied_state, needs_muon, network, same_state, table
 from tests.training.common import StopAfter
 
 DATA = table(samples=120)
@@ -31,7 +30,9 @@ def test_the_names_are_those_of_the_guide():
     assert set(known_solvers()) == ours | torchs | others | scheduled | {"prodigy-cosine", "sgd-momentum-cosine"}
 
 
-@pytest.mark.parametrize("name", known_solvers())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=needs_muon) if "muon" in name else name for name in known_solvers()]
+)
 def test_every_solver_lowers_the_loss_and_resumes_bit_for_bit(name, tmp_path):
     """In float32: torch's load_state_dict changes the precision of NAdam's state where parameters are double."""
     options = {"optimizer_options": {"lr": 0.05}, "measure_train_loss": True}
@@ -127,6 +128,7 @@ def test_a_checkpoint_of_another_schedule_or_solver_is_refused(tmp_path):
         fitted("adam", checkpoint=tmp_path / "run.pt")
 
 
+@needs_muon
 def test_muon_is_for_matrices_and_adamw_for_the_rest():
     model = network()
     optimizer = MuonAndAdamW(model.parameters(), lr=0.02)
@@ -169,7 +171,7 @@ def test_a_schedule_free_optimizer_is_measured_and_handed_back_where_it_is_judge
     optimizer = schedulefree.AdamWScheduleFree(model.parameters(), lr=0.05)
     if controlled:
         objective = Objective(model, MSE, TensorBatches(*DATA, batch_size=20))
-        optimizer = Controlled(optimizer, objective, total_steps=30)
+        optimizer = Controlled(optimizer, model, objective=objective, total_steps=30)
     fitted(optimizer, epochs=5, model=model, validation=DATA, restore_best=True)
     _, result = fitted(optimizer, epochs=0, model=model)
     assert result.optimizer.param_groups[0]["train_mode"] is False

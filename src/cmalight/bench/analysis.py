@@ -1,4 +1,4 @@
-"""Analysis of results: costs, profiles, their areas, medians, the sentence at the top of a report.
+"""Analysis of results: costs, profiles, their areas, medians, the sentences at the top of a report.
 
 Plain functions on pandas frames. A run that failed costs infinity, everywhere: it is never skipped in a median, and its
 losses set no target for the others.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -21,14 +22,14 @@ Measure = Literal["seconds", "work", "evaluations", "epochs"]
 Loss = Literal["train_loss", "validation_loss"]
 Per = Literal["problem", "seed"]
 
-# The column of `epochs` that holds a cost, and the word of the summary for the solver with the least.
+# The column of `points` that holds a cost, and the word of the summary for the solver with the least.
 COLUMNS = {"seconds": "seconds", "work": "work", "evaluations": "evaluated_passes", "epochs": "epoch"}
 BEST = {"seconds": "quickest", **{name: f"cheapest by {name}" for name in ("work", "evaluations", "epochs")}}
 LOSSES: tuple[str, ...] = get_args(Loss)
 TABLE_TAUS = (1e-1, 1e-2, 1e-4)
 # What a run reached, and what counts for one that failed: worse than anything that can be reached.
-FIGURES = {"final_loss": np.inf, "best_loss": np.inf, "final_validation_loss": np.inf, "final_accuracy": -np.inf}
-AREA_LIMIT, RESAMPLES, LEVEL = 100.0, 500, 0.95
+REACHED = {"final_loss": np.inf, "best_loss": np.inf, "final_validation_loss": np.inf, "final_accuracy": -np.inf}
+AREA_LIMIT, RESAMPLES, LEVEL, FEWEST_DATASETS = 100.0, 2000, 0.95, 5
 
 
 def solution_costs(
@@ -48,9 +49,9 @@ def solution_costs(
 
     Args:
         results: What `cmalight.bench.load` gives.
-        tau: Precision, from 0 to 1: the share of the decrease from the first to the lowest loss that may be missing.
+        tau: Precision, from 0 to 1: the fraction of the decrease from the first to the lowest loss that may be missing.
         measure: The unit of the cost. "evaluations" counts the passes over the data that the solver's own evaluations
-            took, including those of a sample; "work" adds a third of them to the passes of the training itself.
+            took; "work" adds a third of them to the passes of the training itself.
         loss: Which loss has to reach the target.
         solvers: The solvers to compare; the others are treated as if they had never run. All by default.
         per: "problem": one row per problem, the median over its seeds. "seed": one row per problem and seed.
@@ -60,7 +61,7 @@ def solution_costs(
         One column per solver; inf where the target was not reached or the run failed.
 
     Raises:
-        ValueError: For an unknown argument or solver, and where a solver has several runs of one problem and seed.
+        ValueError: For an unknown argument or solver, and if a solver has several runs of one problem and seed.
 
     Example:
         >>> from cmalight import bench
@@ -83,7 +84,7 @@ def solution_costs(
             "load(DIR).current()"
         )
     done = runs.loc[runs["status"] == "done", ["key", *start]]
-    points = results.epochs[np.isfinite(results.epochs[loss])].merge(done, on="key").sort_values("epoch", kind="stable")
+    points = results.points[np.isfinite(results.points[loss])].merge(done, on="key").sort_values("step", kind="stable")
     lowest = points.groupby(start)[loss].min()
     highest = points.drop_duplicates("key").groupby(start)[loss].max()  # of the first losses
     points = points.join((lowest + tau * (highest - lowest)).rename("target"), on=start)
@@ -98,7 +99,7 @@ def solution_costs(
 
 
 def ratios(costs: pandas.DataFrame) -> pandas.DataFrame:
-    """Each cost over the least of its row; where that is 0, a cost of 0 has the ratio 1 and any other is infinite."""
+    """Each cost over the least of its row; if that is 0, a cost of 0 has the ratio 1 and any other is infinite."""
     values = _checked(costs)
     best = values.min(axis=1, keepdims=True, initial=np.inf)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -107,7 +108,7 @@ def ratios(costs: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def performance_profile(costs: pandas.DataFrame) -> pandas.DataFrame:
-    """Performance profile (Dolan and Moré): the share of problems solved within a ratio of the least cost.
+    """Performance profile (Dolan and Moré): the fraction of problems solved within a ratio of the least cost.
 
     Args:
         costs: One row per problem, one column per solver, inf for never; what `solution_costs` gives.
@@ -115,11 +116,11 @@ def performance_profile(costs: pandas.DataFrame) -> pandas.DataFrame:
     Returns:
         One column per solver. The index `ratio` has 1 and every ratio at which a curve rises; curves are flat between.
     """
-    return _shares(ratios(costs), start=1.0, name="ratio")
+    return _fractions(ratios(costs), start=1.0, name="ratio")
 
 
 def data_profile(costs: pandas.DataFrame) -> pandas.DataFrame:
-    """Data profile (Moré and Wild): the share of problems solved within a cost.
+    """Data profile (Moré and Wild): the fraction of problems solved within a cost.
 
     Args:
         costs: One row per problem, one column per solver, inf for never; what `solution_costs` gives.
@@ -128,39 +129,69 @@ def data_profile(costs: pandas.DataFrame) -> pandas.DataFrame:
         One column per solver. The index `cost` has 0 and every cost at which a curve rises; curves are flat between.
     """
     _checked(costs)
-    return _shares(costs, start=0.0, name="cost")
+    return _fractions(costs, start=0.0, name="cost")
 
 
-def profile_area(costs: pandas.DataFrame) -> pandas.DataFrame:
-    """Area under each performance profile over log(ratio), from 1 to 100, as a share of the whole.
+def profile_area(costs: pandas.DataFrame, results: Results) -> pandas.DataFrame:
+    """Area under each performance profile over log(ratio), from 1 to 100, as a fraction of the whole.
 
     1 is a solver that is the best on every problem, 0 one that is never within 100 times the best.
 
     Args:
         costs: One row per problem, one column per solver, inf for never; what `solution_costs` gives.
+        results: What the costs are of; it says which problems share a data set.
 
     Returns:
-        One row per solver: `area`, and `low` and `high`, the 95 % bootstrap interval over problems.
+        One row per solver: `area`, and `low` and `high`, the 95 % bootstrap interval. It resamples data sets, because
+        the problems of one data set are no independent cases; with fewer than five data sets it is NaN.
     """
     gains = np.clip(1.0 - np.log(ratios(costs).to_numpy()) / np.log(AREA_LIMIT), 0.0, 1.0)
     areas = np.full((3, len(costs.columns)), np.nan)
     if len(costs):
-        means = gains[resampled(len(costs), RESAMPLES)].mean(axis=1)
-        areas = np.array([gains.mean(axis=0), *np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)])
+        areas[0] = gains.mean(axis=0)
+    dataset_of = results.runs.drop_duplicates("problem").set_index("problem")["dataset"].to_dict()
+    clusters = pandas.factorize(costs.index.get_level_values("problem").map(dataset_of))[0]
+    if len(costs) and clusters.max() + 1 >= FEWEST_DATASETS:
+        drawn = resampled(int(clusters.max()) + 1, RESAMPLES)
+        sums = np.array([gains[clusters == one].sum(axis=0) for one in range(drawn.shape[1])])
+        means = sums[drawn].sum(axis=1) / np.bincount(clusters)[drawn].sum(axis=1)[:, None]
+        areas[1:] = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     return pandas.DataFrame(areas.T, index=costs.columns, columns=["area", "low", "high"])
 
 
-def resampled(problems: int, resamples: int) -> npt.NDArray[np.int64]:
-    """Indices of the problems in each bootstrap resample, one row per resample.
+def resampled(cases: int, resamples: int) -> npt.NDArray[np.int64]:
+    """Indices of the cases in each bootstrap resample, one row per resample.
 
     A hash of a counter rather than a generator, so that the page draws the same resamples.
     """
-    x = np.arange(resamples * problems, dtype=np.uint32) * np.uint32(0x9E3779B9)
+    x = np.arange(resamples * cases, dtype=np.uint32) * np.uint32(0x9E3779B9)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         x = (x ^ (x >> np.uint32(shift))) * np.uint32(factor)
     x ^= x >> np.uint32(16)
-    drawn = (x.astype(np.uint64) * np.uint64(problems)) >> np.uint64(32)
-    return drawn.astype(np.int64).reshape(resamples, problems)
+    drawn = (x.astype(np.uint64) * np.uint64(cases)) >> np.uint64(32)
+    return drawn.astype(np.int64).reshape(resamples, cases)
+
+
+def best_of_grid(results: Results) -> Results:
+    """The results with one more solver for each grid: on each problem its member with the lowest training loss.
+
+    Members are compared by their median final loss over the seeds; a failed run counts as infinite.
+
+    Args:
+        results: What `cmalight.bench.load` gives.
+
+    Returns:
+        The results with further rows in `runs`, of the solver "NAME, best of N"; the points are those of the member.
+    """
+    runs = results.runs
+    tuned = [runs]
+    for name, part in runs[runs["grid"] != ""].groupby("grid", sort=False):
+        losses = part["final_loss"].where(part["status"] == "done").fillna(np.inf)
+        medians = losses.groupby([part["problem"], part["solver"]], sort=False).median().unstack(sort=False)
+        best = part["problem"].map(medians.idxmin(axis=1))
+        label = f"{name}, best of {part['solver'].nunique()}"
+        tuned.append(part[part["solver"] == best].assign(solver=label, grid=""))
+    return replace(results, runs=pandas.concat(tuned, ignore_index=True))
 
 
 def _checked(costs: pandas.DataFrame) -> npt.NDArray[np.float64]:
@@ -175,15 +206,15 @@ def _checked(costs: pandas.DataFrame) -> npt.NDArray[np.float64]:
     return values
 
 
-def _shares(values: pandas.DataFrame, *, start: float, name: str) -> pandas.DataFrame:
+def _fractions(values: pandas.DataFrame, *, start: float, name: str) -> pandas.DataFrame:
     found = values.to_numpy(dtype=np.float64)
     levels = np.unique(np.append(found[np.isfinite(found)], start))
-    shares = (found[None] <= levels[:, None, None]).sum(axis=1) / max(len(values), 1)
-    return pandas.DataFrame(shares, index=pandas.Index(levels, name=name), columns=values.columns)
+    fractions = (found[None] <= levels[:, None, None]).sum(axis=1) / max(len(values), 1)
+    return pandas.DataFrame(fractions, index=pandas.Index(levels, name=name), columns=values.columns)
 
 
 def summary(costs: pandas.DataFrame, *, measure: Measure = "seconds") -> str:
-    """The comparison in one sentence, such as "auto was quickest on 6 of 8 problems."
+    """The comparison by costs in one sentence, such as "auto was quickest on 6 of 8 problems."
 
     Args:
         costs: One row per problem, one column per solver, inf for never; what `solution_costs` gives.
@@ -194,15 +225,48 @@ def summary(costs: pandas.DataFrame, *, measure: Measure = "seconds") -> str:
     """
     if not len(costs):
         return "No problem has a result of every solver yet."
-    total = f"{len(costs)} {'start' if costs.index.nlevels > 1 else 'problem'}{'s' * (len(costs) > 1)}"
-    wins = (ratios(costs) == 1).sum()
-    most = int(wins.max())
+    ahead = _ahead(ratios(costs) == 1, _counted(costs), f"was {BEST[measure]}", f"were {BEST[measure]}")
+    return ahead or f"No solver reached the target on any of {_counted(costs)}."
+
+
+def unseen_summary(results: Results, costs: pandas.DataFrame) -> str:
+    """The comparison on data that no step saw, such as "On unseen data, adam ended lowest on 5 of 8 problems."
+
+    Args:
+        results: What `cmalight.bench.load` gives.
+        costs: What `solution_costs` gives; the sentence is about its problems and solvers.
+
+    Returns:
+        The sentence, by the median final validation loss over the seeds; a failed run counts as infinite.
+    """
+    losses = unseen_losses(results).reindex(index=costs.index.unique("problem"), columns=costs.columns)
+    best = losses.min(axis=1, skipna=False)
+    ahead = _ahead(losses.eq(best, axis=0) & np.isfinite(losses), _counted(losses), "ended lowest", "ended lowest")
+    return f"On unseen data, {ahead}" if ahead else "No loss on unseen data was measured for every solver."
+
+
+def unseen_losses(results: Results) -> pandas.DataFrame:
+    """Median final validation loss over the seeds, one row per problem and one column per solver."""
+    runs = results.runs
+    measured = runs.groupby("problem")["final_validation_loss"].transform("count") > 0
+    losses = runs["final_validation_loss"].where(runs["status"] == "done").fillna(np.inf).where(measured)
+    return losses.groupby([runs["problem"], runs["solver"]], sort=False).median().unstack(sort=False)
+
+
+def _counted(costs: pandas.DataFrame) -> str:
+    return f"{len(costs)} {'start' if costs.index.nlevels > 1 else 'problem'}{'s' * (len(costs) > 1)}"
+
+
+def _ahead(won: pandas.DataFrame, total: str, one: str, several: str) -> str:
+    """Which solvers won most often; "" if none won."""
+    wins = won.sum()
+    most = int(wins.max()) if len(wins) else 0
     if not most:
-        return f"No solver reached the target on any of {total}."
+        return ""
     *others, last = wins.index[wins == most]
     if not others:
-        return f"{last} was {BEST[measure]} on {most} of {total}."
-    return f"{', '.join(others)} and {last} were {BEST[measure]} on {most} of {total} each."
+        return f"{last} {one} on {most} of {total}."
+    return f"{', '.join(others)} and {last} {several} on {most} of {total} each."
 
 
 def status_text(statuses: Iterable[str]) -> str:
@@ -213,10 +277,9 @@ def status_text(statuses: Iterable[str]) -> str:
 def results_table(results: Results) -> pandas.DataFrame:
     """One row per problem and solver: how the runs ended, and medians over the seeds.
 
-    A failed run counts as an infinite loss and an accuracy of minus infinity; NaN where no run of the problem has the
-    figure. `evaluations` (in passes over the data, including those of a sample) and `accepted` are medians over the
-    runs that report them. `seconds_to_TAU` is the cost to that precision, and `reached_TAU`
-    the number of runs that reached it.
+    A failed run counts as an infinite loss and an accuracy of minus infinity; NaN if no run of the problem has the
+    number. `evaluations` (in passes over the data) and `accepted` are medians over the runs that report them.
+    `seconds_to_TAU` is the cost to that precision, and `reached_TAU` the number of runs that reached it.
 
     Args:
         results: What `cmalight.bench.load` gives.
@@ -226,7 +289,7 @@ def results_table(results: Results) -> pandas.DataFrame:
     """
     runs, row = results.runs, ["problem", "solver"]
     by_run = runs[[*row, "seed", "accepted"]].assign(evaluations=runs["evaluated_passes"])
-    for name, failed in FIGURES.items():
+    for name, failed in REACHED.items():
         measured = runs.groupby("problem")[name].transform("count") > 0
         by_run[name] = runs[name].where(runs["status"] == "done").fillna(failed).where(measured)
     groups = by_run.drop(columns="seed").groupby(row, sort=False)
@@ -236,5 +299,5 @@ def results_table(results: Results) -> pandas.DataFrame:
         costs: Any = solution_costs(results, tau, per="seed", complete=False).stack().groupby(row, sort=False)
         table[f"seconds_to_{tau:g}"] = costs.median()
         table[f"reached_{tau:g}"] = costs.agg(lambda found: int(np.isfinite(found).sum()))
-    figures = [name for name in table if name not in ("evaluations", "accepted")]
-    return table[[*figures, "evaluations", "accepted"]].dropna(axis="columns", how="all").reset_index()
+    reached = [name for name in table if name not in ("evaluations", "accepted")]
+    return table[[*reached, "evaluations", "accepted"]].dropna(axis="columns", how="all").reset_index()

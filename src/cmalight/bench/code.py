@@ -1,4 +1,4 @@
-"""Which code trains: the package's and the user's, by content, without comments and docstrings."""
+"""Which code takes part in a run: the package's and the user's, by content, without comments and docstrings."""
 
 from __future__ import annotations
 
@@ -10,47 +10,106 @@ import importlib.util
 import inspect
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from cmalight.errors import unknown_name
 
-# Everything that decides what a run computes, relative to the package.
-_TRAINING = (
-    *("errors.py", "rules", "evaluation", "optim", "compiled", "training", "models", "datasets"),
-    *("bench/training.py", "bench/problems.py", "bench/workloads.py"),
-)
 _PACKAGE = Path(__file__).parents[1]
+_LOOP = ("errors.py", "evaluation", "training", "bench/training.py", "bench/problems.py")  # in every run
+_METHODS = ("optim", "rules")  # the solver decides which files of these
+_NO_PART = ("datasets/storage.py",)  # where a file is found changes no value
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def is_own(name: str) -> bool:
-    """Whether a name stands for the user's own code, "file.py:name"."""
+    """Whether a name stands for the user's code, "file.py:name"."""
     return name.partition(":")[0].endswith(".py")
 
 
+def is_table(name: str) -> bool:
+    """Whether a data set is the user's file, "file.csv:target=column" or the same for parquet."""
+    return name.partition(":")[0].endswith((".csv", ".parquet"))
+
+
+def code_digest(
+    solver: str, *, dataset: str = "", network: str = "", workload: str | None = None, engine: str = "eager"
+) -> str:
+    """Digest of the code that takes part in such a run, of the package and of the user."""
+    names = (solver, dataset, network, workload or "")
+    files = files_of(*names, compiled=engine != "eager")
+    kept = {_PACKAGE: _package_digest}
+    parts = sorted(f"{file.relative_to(root)} {kept.get(root, _digest)(file)}" for file, root in files.items())
+    return hashlib.sha256("\n".join([*parts, _reader_of(dataset)]).encode()).hexdigest()
+
+
+def files_of(solver: str, dataset: str, network: str, workload: str, *, compiled: bool) -> dict[Path, Path]:
+    """The files with that code, and the folder that the name of each begins at.
+
+    Of the package these are the loop and what measures, the readers and models that the problem needs, the compiled
+    engine if it may run, and from `optim` and `rules` what the module of the solver imports. A file of the user that
+    imports a room of the package gets all of it.
+    """
+    rooms = {*_LOOP, *(["compiled"] if compiled else []), *(["datasets"] if dataset else [])}
+    rooms |= {"models"} if network and not is_own(network) else set()
+    files: dict[Path, Path] = {}
+    for place in (Path(name.partition(":")[0]) for name in (solver, dataset, network, workload) if is_own(name)):
+        for file in _with_imports(place, functools.partial(_beside, root=place.parent)):
+            files[file] = file.parent
+            rooms |= set(_rooms_of(_imports(file)))
+    if not is_own(solver):
+        files |= dict.fromkeys(_methods_of(solver), _PACKAGE)
+    for place in (_PACKAGE / room for room in rooms):
+        found = sorted(place.rglob("*")) if place.is_dir() else [place]
+        files |= dict.fromkeys((file for file in found if file.suffix in (".py", ".cpp")), _PACKAGE)
+    return {file: root for file, root in files.items() if file not in {_PACKAGE / name for name in _NO_PART}}
+
+
 @functools.cache
-def package_digest() -> str:
-    """Digest of the package's code that trains, without comments, docstrings and layout."""
-    places = [_PACKAGE / name for name in _TRAINING]
-    files = [file for place in places for file in (sorted(place.rglob("*")) if place.is_dir() else [place])]
-    files = [file for file in files if file.is_file() and "__pycache__" not in file.parts]
-    parts = [f"{file.relative_to(_PACKAGE).as_posix()} {_digest(file)}" for file in files]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+def _methods_of(solver: str) -> set[Path]:
+    """The file of the package that defines a solver, and what it imports; none for other libraries' solvers."""
+    from cmalight.training.solvers import make_solver
+
+    made: Any = make_solver(solver).make
+    while isinstance(made, functools.partial):
+        made = made.func
+    package, _, rest = made.__module__.partition(".")
+    module = _PACKAGE.joinpath(*rest.split(".")).with_suffix(".py")
+    return _with_imports(module, _of_methods) if package == "cmalight" else set()
 
 
-def code_digest(*names: str) -> str:
-    """Digest of the package's code and of the user's files among `names`, with the modules beside them they import."""
-    own = {Path(name.partition(":")[0]) for name in names if is_own(name)}
-    files = sorted({found for file in own for found in _with_imports(file)})
-    parts = [package_digest(), *(f"{file.name} {_digest(file)}" for file in files)]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+def _reader_of(dataset: str) -> str:
+    """How the file of a data set of the catalogue is read; its addresses and words about it do not matter."""
+    from cmalight.datasets import dataset_info
+
+    if not dataset or is_own(dataset):
+        return ""
+    entry = dataset_info(dataset)
+    return f"{entry.source!r} {entry.values_sha256}" if entry.file else ""
+
+
+def _of_methods(file: Path) -> Iterator[Path]:
+    """The files of `optim` and `rules` that a file of the package imports."""
+    for name in _imports(file):
+        package, _, rest = name.partition(".")
+        path = _PACKAGE.joinpath(*rest.split(".")).with_suffix(".py")
+        if package == "cmalight" and rest.split(".")[0] in _METHODS and path.is_file():
+            yield path
+
+
+def _rooms_of(names: Iterable[str]) -> Iterator[str]:
+    """The rooms of the package that these imports bring; `from cmalight import Auto` brings the optimizers."""
+    for parts in (name.split(".") for name in names):
+        if parts[0] != "cmalight":
+            continue
+        room = parts[1] if len(parts) > 1 and (_PACKAGE / parts[1]).is_dir() else "optim"
+        yield from {"bench": (), "optim": _METHODS}.get(room, (room,))
 
 
 def imported(name: str) -> Callable[..., Any]:
-    """The user's own callable "file.py:name"; ValueError if it cannot be had."""
+    """The user's callable "file.py:name"; ValueError if there is none."""
     file, _, attribute = name.partition(":")
     path = Path(file).resolve()
     if not path.is_file():
@@ -98,6 +157,9 @@ def _digest(file: Path) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+_package_digest = functools.cache(_digest)  # the code of this process does not change
+
+
 def _without_docstrings(tree: ast.Module) -> ast.Module:
     for node in ast.walk(tree):
         if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
@@ -105,18 +167,25 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
     return tree
 
 
-def _with_imports(file: Path) -> set[Path]:
-    """The file, and the modules in its folder that it imports, and those that they import."""
+def _with_imports(file: Path, imports: Callable[[Path], Iterator[Path]]) -> set[Path]:
+    """The file, the files that it imports, and those that they import."""
     found: set[Path] = set()
     new = {file} if file.is_file() else set()
     while new:
         found |= new
-        new = {beside for one in new for beside in _imports(one, file.parent)} - found
+        new = {one for file in new for one in imports(file)} - found
     return found
 
 
-def _imports(file: Path, root: Path) -> Iterator[Path]:
+def _beside(file: Path, root: Path) -> Iterator[Path]:
     """The files of the user that a file imports."""
+    for name, folder in itertools.product(_imports(file), (root, file.parent)):
+        beside = folder.joinpath(*name.split("."))
+        yield from filter(Path.is_file, (beside.with_suffix(".py"), beside / "__init__.py"))
+
+
+def _imports(file: Path) -> set[str]:
+    """What a file imports, wherever; of `from a import b` both `a` and `a.b`, because b may be a module."""
     names: set[str] = set()
     with contextlib.suppress(SyntaxError):  # importing it says what is wrong
         for node in ast.walk(ast.parse(file.read_bytes())):
@@ -124,6 +193,4 @@ def _imports(file: Path, root: Path) -> Iterator[Path]:
                 names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 names |= {node.module or "", *(f"{node.module or ''}.{alias.name}".strip(".") for alias in node.names)}
-    for name, folder in itertools.product(names - {""}, (root, file.parent)):
-        beside = folder.joinpath(*name.split("."))
-        yield from filter(Path.is_file, (beside.with_suffix(".py"), beside / "__init__.py"))
+    return names - {""}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ _SHARED = ("target_loss", "batch_size", "order", "engine", "clock", "threads")
 # Runs that differ in one of these compete on different problems.
 _CONDITIONS = (*_BUDGETS.values(), *_SHARED, "network_options", "data_sha256")
 _SIZES = ("n_parameters", "n_samples", "n_validation", "batches_per_epoch")
-_NUMBERS = (*_BUDGETS.values(), "target_loss", "accepted", "load", *_SIZES)  # NaN where there is none
-_WHOLE = ("epoch", "evaluations", "evaluated_rows")
+_NUMBERS = (*_BUDGETS.values(), "target_loss", "accepted", "load", *_SIZES)  # NaN if there is none
+_WHOLE = ("step", "evaluations", "evaluated_rows")
+_MISSING = ("problem", "dataset", "solver", "seed", "reason")
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,13 @@ class Results:
 
     Attributes:
         runs: One row per run, in the order of the spec.
-        epochs: One row per measured point of a run; `key` joins it to `runs`.
+        points: One row per measured point of a run; `key` joins it to `runs`.
+        missing: One row per run of the specs that has no result, with the reason.
     """
 
     runs: pandas.DataFrame
-    epochs: pandas.DataFrame
+    points: pandas.DataFrame
+    missing: pandas.DataFrame = field(default_factory=lambda: pandas.DataFrame(columns=list(_MISSING)))
 
     def current(self) -> Results:
         """The runs of the current spec with the current code.
@@ -61,8 +64,8 @@ class Results:
 
     def _where(self, column: str) -> Results:
         runs = self.runs[self.runs[column]].reset_index(drop=True)
-        epochs = self.epochs[self.epochs["key"].isin(runs["key"])].reset_index(drop=True)
-        return Results(runs.assign(problem=_problems(runs)), epochs)
+        points = self.points[self.points["key"].isin(runs["key"])].reset_index(drop=True)
+        return Results(runs.assign(problem=_problems(runs)), points, self.missing)
 
 
 def load(folder: str | Path, spec: Spec | str | Path | None = None) -> Results:
@@ -73,15 +76,15 @@ def load(folder: str | Path, spec: Spec | str | Path | None = None) -> Results:
         spec: Decides which runs are current; by default the specs that were run in the folder.
 
     Returns:
-        Two frames.
+        The frames.
 
     Example:
         >>> from cmalight import bench
         >>> results = bench.load("results").current()  # that `cmalight bench run` wrote
         >>> results.runs[["problem", "solver", "status"]].values.tolist()
         [['diabetes 1x5', 'adam', 'done'], ['diabetes 1x5', 'auto', 'done']]
-        >>> results.epochs.groupby("key")["epoch"].max().tolist()
-        [2, 2]
+        >>> results.points.groupby("key")["epoch"].max().tolist()
+        [2.0, 2.0]
     """
     found = {result.run.key: result for result in read_results(folder)}
     specs = list(read_specs(folder))
@@ -91,23 +94,34 @@ def load(folder: str | Path, spec: Spec | str | Path | None = None) -> Results:
     order = {key: place for place, key in enumerate(dict.fromkeys([*current, *recorded]))}
     keys = sorted(found, key=lambda key: (order.get(key, len(order)), found[key].started, key))
     results = {key: found[key] for key in keys}
-    epochs = _epochs(results)
+    points = _points(results)
     rows = [_row(result, current.get(key, result.run)) for key, result in results.items()]
     columns = [*_row(Result(run=Run(solver="", seed=0, code=""), status="failed"), Run(solver="", seed=0, code=""))]
     runs = pandas.DataFrame(rows, columns=columns).astype(dict.fromkeys(_NUMBERS, "float64"))
     runs = runs.assign(current=runs["key"].isin(list(current)), recorded=runs["key"].isin(recorded))
-    runs = runs.join(_figures(epochs), on="key").fillna({"epochs": 0})
+    runs = runs.join(_losses(points), on="key")
     final = runs.columns[runs.columns.str.startswith(("final_", "best_"))]
     runs[final] = runs[final].where(runs["status"] == "done")
-    return Results(runs.assign(problem=_problems(runs)), epochs)
+    missing = pandas.DataFrame(_missing(current, found), columns=list(_MISSING))
+    return Results(runs.assign(problem=_problems(runs)), points, missing)
 
 
 def _planned(spec: Spec) -> list[Run]:
     try:
         return plan(spec)
-    except OSError as error:
-        _logger.warning("%s needs files that are not here, so none of its results are current (%s)", spec.name, error)
+    except (OSError, ValueError, ImportError) as error:
+        _logger.warning("%s cannot be planned here, so none of its results are current (%s)", spec.name, error)
         return []
+
+
+def _missing(current: Mapping[str, Run], found: Mapping[str, Result]) -> Iterator[tuple[Any, ...]]:
+    from cmalight.bench.problems import absent_data
+
+    others = {str(result.run): result for key, result in found.items() if key not in current}
+    for key, run in current.items():
+        if key not in found:
+            stale = "its result is of other code, data or conditions" if str(run) in others else "not run yet"
+            yield run.problem, run.dataset_label, run.solver_label, run.seed, absent_data(run) or stale
 
 
 def _row(result: Result, labels: Run) -> dict[str, Any]:
@@ -117,10 +131,13 @@ def _row(result: Result, labels: Run) -> dict[str, Any]:
         "key": run.key,
         "problem": labels.problem,
         "dataset": labels.dataset_label,
+        "group": labels.group,
         "network": labels.network_label,
         "solver": labels.solver_label,
+        "grid": labels.grid,
         "seed": run.seed,
-        **result.model_dump(exclude={"run", "points", "machine"}),
+        **result.model_dump(exclude={"run", "points", "machine", "outcomes"}),
+        "outcomes": json.dumps(result.outcomes, sort_keys=True),
         **{column: getattr(run, name) for name, column in _BUDGETS.items()},
         **{name: getattr(run, name) for name in _SHARED},
         "solver_name": run.solver,
@@ -132,32 +149,31 @@ def _row(result: Result, labels: Run) -> dict[str, Any]:
     }
 
 
-def _epochs(results: Mapping[str, Result]) -> pandas.DataFrame:
+def _points(results: Mapping[str, Result]) -> pandas.DataFrame:
     """Column by column, which is many times quicker than row by row."""
-    columns: dict[str, list[Any]] = {"key": [key for key, result in results.items() for _ in result.points.epoch]}
+    columns: dict[str, list[Any]] = {"key": [key for key, result in results.items() for _ in result.points.step]}
     for name in Points.model_fields:
         columns[name] = [value for result in results.values() for value in getattr(result.points, name)]
-    kinds = {name: "int64" if name in _WHOLE else "float64" for name in Points.model_fields if name != "outcome"}
-    epochs = pandas.DataFrame(columns).astype({"key": object, **kinds})
-    samples = epochs["key"].map({key: result.n_samples for key, result in results.items()})
-    return epochs.assign(evaluated_passes=epochs["evaluated_rows"] / samples.astype("float64"))
+    kinds = {name: "int64" if name in _WHOLE else "float64" for name in Points.model_fields}
+    points = pandas.DataFrame(columns).astype({"key": object, **kinds})
+    samples = points["key"].map({key: result.n_samples for key, result in results.items()})
+    return points.assign(evaluated_passes=points["evaluated_rows"] / samples.astype("float64"))
 
 
-def _figures(epochs: pandas.DataFrame) -> pandas.DataFrame:
+def _losses(points: pandas.DataFrame) -> pandas.DataFrame:
     """One row per run that was measured: what it spent, and its first, last and best losses."""
-    runs = epochs.groupby("key", sort=False)
+    runs = points.groupby("key", sort=False)
     first, last = runs.head(1).set_index("key"), runs.tail(1).set_index("key")
-    figures = last[["seconds", "work", "evaluations", "evaluated_rows", "evaluated_passes"]].copy()
-    figures["epochs"] = (~epochs["outcome"].isin(["start", "cut"])).groupby(epochs["key"]).sum()
+    found = last[["seconds", "work", "evaluations", "evaluated_rows", "evaluated_passes"]].copy()
     for column, name in (("train_loss", "loss"), ("validation_loss", "validation_loss")):
-        figures[f"initial_{name}"] = first[column]
-        figures[f"final_{name}"] = last[column]
-        figures[f"best_{name}"] = runs[column].min()
-    return figures.assign(final_accuracy=last["accuracy"], best_accuracy=runs["accuracy"].max())
+        found[f"initial_{name}"] = first[column]
+        found[f"final_{name}"] = last[column]
+        found[f"best_{name}"] = runs[column].min()
+    return found.assign(final_accuracy=last["accuracy"], best_accuracy=runs["accuracy"].max())
 
 
 def _problems(runs: pandas.DataFrame) -> pandas.Series[str]:
-    """Data set and network; where runs of one label had different conditions, these as well."""
+    """Data set and network; if runs of one label had different conditions, these as well."""
     labels = (runs["dataset"] + " " + runs["network"]).str.strip()
     problems = labels
     for name in _CONDITIONS:
@@ -176,7 +192,6 @@ def _notes(runs: pandas.DataFrame) -> Iterator[str]:
     done = runs[runs["status"] == "done"]
     wall = done[done["clock"] == "wall"]
     solvers = runs.groupby(["problem", "seed"])["solver"].nunique()
-    own = runs["solver_name"].str.contains(".py:", regex=False)  # has a digest of its own
     of_starts, of_done = f"of {len(solvers)} starts", f"of {len(done)} finished runs"
     counts = {
         f"{of_starts} lack a result of one of the solvers; comparisons leave them out": solvers
@@ -184,7 +199,7 @@ def _notes(runs: pandas.DataFrame) -> Iterator[str]:
         f"{of_done} shared their machine with other runs; compare their seconds with care": wall["workers"] > 1,
         f"{of_done} began on a machine with more work than cores": wall["load"] > wall["cores"],
         f"{of_done} are timed by the processor time that they took": done["clock"] != "wall",
-        "problems have results of different code; do not compare them": _varies(runs[~own], ["problem"], "code"),
+        "solvers have results of different code; do not compare them": _varies(runs, ["solver", "problem"], "code"),
         f"of {len(runs)} runs have no final loss: they failed, diverged, crashed or timed out": runs["status"]
         != "done",
     }

@@ -9,13 +9,14 @@ from __future__ import annotations
 import faulthandler
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import connection, forkserver
+from multiprocessing import connection, forkserver, resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from cmalight.bench.code import code_digest
 from cmalight.bench.models import Machine, Result, Run
 
 # Imports only, so that forking is safe; torch imports some of them in the first step of an optimizer.
-_PRELOADED = ["cmalight.bench.training", "cmalight.bench.workloads", "torch._dynamo", "sklearn.datasets"]
+_PRELOADED = ["cmalight.bench.training", "torch._dynamo", "sklearn.datasets"]
 _LOG_BYTES = 20_000
 _OTHER_CODE = "the code here is not the code that the runs were planned with; give every machine the same, and repeat"
 _alive: set[BaseProcess] = set()  # processes that train for this one
@@ -33,11 +34,12 @@ _alive: set[BaseProcess] = set()  # processes that train for this one
 def isolated(run: Run, workers: int = 1) -> Result:
     """Train a run in a process of its own; it has a result also where the process died or had to be killed."""
     about: dict[str, Any] = {"run": run, "machine": Machine.here(), "started": time.time(), "workers": workers}
-    if code_digest(run.solver, run.dataset, run.network, run.workload or "") != run.code:
+    parts = {kind: getattr(run, kind) for kind in ("dataset", "network", "workload") if getattr(run, kind)}
+    if code_digest(run.solver, engine=run.engine, **parts) != run.code:
         return Result(status="unavailable", error=_OTHER_CODE, finished=time.time(), **about)
     multiprocessing.current_process().daemon = False  # a worker of Dask is one, and daemons may have no children
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_PRELOADED)
+    context.set_forkserver_preload(_PRELOADED)  # on a worker of a cluster
     with tempfile.NamedTemporaryFile(prefix="cmalight-") as log:
         results, sender = context.Pipe(duplex=False)
         process = context.Process(target=_train, args=(run, sender, log.name))
@@ -68,15 +70,23 @@ def isolated(run: Run, workers: int = 1) -> Result:
 def fork_server() -> Iterator[None]:
     """What local runs need around them.
 
-    A fork server that was not there before ends with the block: a notebook lives longer than a study. The main module
-    is hidden, because new processes would import it: a script need not guard its call of `bench.run`.
+    A fork server that was not there before ends with the block: a notebook lives longer than a study. It starts with
+    Ctrl-C blocked, which it would answer with a traceback while it imports torch. The main module is hidden, because
+    new processes would import it: a script need not guard its call of `bench.run`.
     """
     server: Any = forkserver._forkserver
     was_there = server._forkserver_pid is not None
     main = sys.modules["__main__"]
     hidden: dict[str, Any] = {name: vars(main).pop(name) for name in ("__spec__", "__file__") if name in vars(main)}
     main.__spec__ = None
+    resource_tracker.ensure_running()  # else the server starts it, which unblocks Ctrl-C
+    server.set_forkserver_preload(_PRELOADED)
     try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            server.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         yield
     finally:
         vars(main).update(hidden)

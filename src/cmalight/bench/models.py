@@ -11,24 +11,37 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, PositiveFloat, PositiveInt, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, PositiveFloat, model_validator
 
 from cmalight import __version__
 
 Status = Literal["done", "diverged", "failed", "crashed", "timed_out", "unavailable"]
 FAILURES: tuple[Status, ...] = ("failed", "crashed", "timed_out", "unavailable")
 Options = dict[str, JsonValue]
-Number = float | None  # null in a file: not measured, or not finite
-_NOT_IN_THE_KEY = {"wall_limit", "dataset_label", "network_label", "solver_label"}
+_NOT_IN_THE_KEY = {"wall_limit", "dataset_label", "network_label", "solver_label", "group", "grid"}
 _FILES = ("dataset", "network", "workload", "solver")
 _KEY_DIGITS = 32
+_LARGEST = 1e100
 _WALL_FACTOR, _WALL_GRACE, _WALL_WITHOUT_CLOCK = 10.0, 60.0, 86_400.0
 
 
-class Frozen(BaseModel):
-    """A model that refuses unknown keys and cannot be changed; NaN and infinity become null in JSON."""
+def _or_none(value: object) -> object:
+    """A loss that left all bounds counts as not finite, so that no sum of losses overflows."""
+    return None if isinstance(value, float) and not abs(value) <= _LARGEST else value
 
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="null")
+
+# Counts that a file may hold: a float has them exactly.
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Natural = Annotated[int, Field(ge=1, le=2**53)]
+Spent = Annotated[float, Field(ge=0, le=1e15)]
+Number = Annotated[float | None, BeforeValidator(_or_none)]  # None: not measured, or not finite
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+
+
+class Frozen(BaseModel):
+    """A model that refuses unknown keys, infinity and NaN, and cannot be changed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Conditions(Frozen):
@@ -38,27 +51,27 @@ class Conditions(Frozen):
         seconds: Budget on the training clock; measuring does not count.
         epochs: Budget in epochs.
         batches: Budget in batches: the nearest whole number of epochs, at least one.
-        target_loss: Stop when the true training loss is this low.
+        target_loss: Stop after the epoch in which the measured training loss is this low.
         batch_size: Samples in a batch.
         order: "reshuffle" draws a new order for every epoch, "fixed" keeps the order of the data.
         engine: "eager", or "auto" for compiled epochs where cmalight can compile the model and the optimizer.
         clock: "wall", or "processor" for the processor time of the run, whatever else the machine does.
         threads: Threads of torch in each run.
         split_seed: Random seed for the split into training and validation part.
-        test_share: Share of the samples in the validation part.
+        test_share: Fraction of the samples in the validation part.
         wall_limit: Kill a run after this many seconds. Default: 60 s plus ten times `seconds`; a day without `seconds`.
     """
 
     seconds: PositiveFloat | None = None
-    epochs: PositiveInt | None = None
-    batches: PositiveInt | None = None
+    epochs: Natural | None = None
+    batches: Natural | None = None
     target_loss: float | None = None
-    batch_size: PositiveInt = 128
+    batch_size: Natural = 128
     order: Literal["reshuffle", "fixed"] = "reshuffle"
     engine: Literal["eager", "auto"] = "eager"
     clock: Literal["wall", "processor"] = "wall"
-    threads: PositiveInt = 1
-    split_seed: Annotated[int, Field(ge=0)] = 0
+    threads: Natural = 1
+    split_seed: Seed = 0
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
     wall_limit: PositiveFloat | None = None
 
@@ -81,11 +94,13 @@ class Run(Conditions):
         solver: Name of a solver, or "file.py:name".
         options: Keyword arguments of the solver.
         seed: Random seed for the initial weights, the order of the samples and all random numbers of the run.
-        code: Digest of all code that trains: the package's and the user's.
-        data: sha256 of the user's own CSV or parquet file.
+        code: Digest of the code that takes part in the run: the package's and the user's.
+        data: sha256 of the user's CSV or parquet file, or of the arrays that "file.py:name" gives.
         dataset_label: Name of the data set, or of the workload, in results.
         network_label: Name of the network in results.
         solver_label: Name of the solver in results.
+        group: Group of the problem in the report, such as "big".
+        grid: Name of the solver whose grid this one is part of.
     """
 
     dataset: str = ""
@@ -94,12 +109,14 @@ class Run(Conditions):
     workload: str | None = None
     solver: str
     options: Options = {}
-    seed: Annotated[int, Field(ge=0)]
+    seed: Seed
     code: str
     data: str | None = None
     dataset_label: str = ""
     network_label: str = ""
     solver_label: str = ""
+    group: str = ""
+    grid: str = ""
 
     @property
     def key(self) -> str:
@@ -119,25 +136,23 @@ class Run(Conditions):
 
 
 class Points(Frozen):
-    """The course of a run, one entry per point: before the first step, after each epoch, at the end.
+    """What was measured on the way, one entry per point: before the first step, after chosen steps, at the end.
 
     `work` counts everything that a solver computes, in passes over the training data: the samples used for gradients
     divided by N, plus one third of the rows that its control evaluated divided by N. A forward pass costs about a third
-    of a training pass (forward and backward); an evaluation of a part of the data counts with its rows.
-    An epoch that the time limit cut off counts as a whole one. Measuring for the results counts nowhere.
+    of a training pass (forward and backward). Measuring for the results counts nowhere.
     """
 
-    epoch: list[int] = []
-    seconds: list[float] = []
-    work: list[float] = []
+    step: list[Count] = []
+    epoch: list[Spent] = []
+    seconds: list[Spent] = []
+    work: list[Spent] = []
     train_loss: list[Number] = []
     validation_loss: list[Number] = []
     accuracy: list[Number] = []
-    batch_loss: list[Number] = []
     lr: list[Number] = []
-    outcome: list[str] = []
-    evaluations: list[int] = []
-    evaluated_rows: list[int] = []
+    evaluations: list[Count] = []
+    evaluated_rows: list[Count] = []
 
     @model_validator(mode="after")
     def _equally_long(self) -> Self:
@@ -151,7 +166,7 @@ class Machine(Frozen):
 
     host: str = ""
     cpu: str = ""
-    cores: int = 1
+    cores: Natural = 1
     load: Number = None
     versions: dict[str, str] = {}
 
@@ -171,19 +186,21 @@ class Result(Frozen):
     Attributes:
         run: What was asked for.
         status: "done", "diverged", "failed" (it raised), "crashed" (its process died), "timed_out" (it was killed),
-            or "unavailable" (data or code cannot be had there), which no file keeps.
+            or "unavailable" (the machine lacks the data or the code), which no file keeps.
         ended_by: The stop rule that ended the training.
         error: Last line of the traceback, or what happened in one sentence.
         traceback: All of it.
         log: What the run printed.
-        points: Its course.
+        points: What was measured on the way.
+        epochs: Epochs that were finished.
+        outcomes: How many of them ended how; "uncontrolled" without a control.
         task: "regression", "classification", or the workload's.
         n_parameters: Numbers that are trained.
         n_samples: Samples in the training part.
         n_validation: Samples in the validation part.
         batches_per_epoch: Batches in an epoch.
         engine_used: "eager" or "compiled".
-        accepted: Share of the control's decisions that accepted what the steps had done; None without a control.
+        accepted: Fraction of the control's decisions that accepted what the steps had done; None without a control.
         data_sha256: Of the arrays it was trained on.
         machine: Where it ran.
         workers: Runs at once on this machine, as far as the driver knows.
@@ -198,18 +215,20 @@ class Result(Frozen):
     traceback: str | None = None
     log: str = ""
     points: Points = Points()
+    epochs: Count = 0
+    outcomes: dict[str, Count] = {}
     task: str | None = None
-    n_parameters: int | None = None
-    n_samples: int | None = None
-    n_validation: int | None = None
-    batches_per_epoch: int | None = None
+    n_parameters: Count | None = None
+    n_samples: Natural | None = None
+    n_validation: Count | None = None
+    batches_per_epoch: Natural | None = None
     engine_used: str | None = None
     accepted: Number = None
     data_sha256: str | None = None
     machine: Machine = Machine()
-    workers: int = 1
-    started: float = 0.0
-    finished: float = 0.0
+    workers: Natural = 1
+    started: Spent = 0.0
+    finished: Spent = 0.0
 
     @property
     def is_failure(self) -> bool:

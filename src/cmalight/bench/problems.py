@@ -6,25 +6,29 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cmalight.bench.code import imported, is_own
+from cmalight.bench.code import imported, is_own, is_table
 from cmalight.bench.models import Run
+from cmalight.errors import DataError
+from cmalight.evaluation.randomness import random_state_kept, seed_everything
 from cmalight.models import layered, paper_network, resnet
 
 Task = Literal["regression", "classification"]
 Arrays = tuple[Tensor, Tensor]
 _RESNET = re.compile(r"resnet([0-9]{1,3})")
 _PAPER = "paper:"
+_ABSENT = "not here: "  # in `Run.data`, before the reason
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is trained; a user's own workload returns one.
+    """What is trained; a workload of a spec returns one.
 
     Attributes:
         make_model: Gives a fresh model; torch's generator is seeded before the call.
@@ -53,15 +57,46 @@ class Problem:
         return digest.hexdigest()
 
 
-def dataset_problem(run: Run) -> Problem:
-    """Load the data of a run on a data set.
+def data_digest(dataset: str, workload: str | None = None) -> str | None:
+    """What the key of a run says of data that the user brings.
+
+    Args:
+        dataset: As in a spec.
+        workload: "file.py:name", if the run has no data set.
+
+    Returns:
+        sha256 of the table "file.csv:target=column", or of the arrays that "file.py:name" gives; "not here: " and the
+        reason if there are none; None for data sets of the package.
+    """
+    try:
+        if is_table(dataset):
+            with Path(dataset.partition(":")[0]).open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        if workload is not None:
+            return _made_workload(workload).data_sha256()
+        return _made_raw(dataset)[1] if is_own(dataset) else None
+    except (ValueError, OSError) as error:
+        return f"{_ABSENT}{error}"
+
+
+def problem_of(run: Run) -> Problem:
+    """The problem of a run.
 
     Args:
         run: What to train.
 
     Returns:
         The problem.
+
+    Raises:
+        DataError: The data is not here, or is not the data that the run was planned with.
     """
+    if (absent := absent_data(run)) is not None:
+        raise DataError(absent)
+    if run.workload is not None:
+        problem = _made_workload(run.workload)
+        _refuse_changed(run, problem.data_sha256())
+        return problem
     train, validation, task = _data(run)
     classes = int(max(part.max() for part in (train[1], validation[1]) if len(part))) + 1 if task != "regression" else 1
     return Problem(
@@ -71,6 +106,30 @@ def dataset_problem(run: Run) -> Problem:
         validation=validation if len(validation[0]) else None,
         task=task,
     )
+
+
+def absent_data(run: Run) -> str | None:
+    """Why the data of a run is not on this machine, and what to do; None if it is.
+
+    Args:
+        run: As it was planned.
+
+    Returns:
+        One sentence.
+    """
+    if run.data is not None and run.data.startswith(_ABSENT):
+        return run.data.removeprefix(_ABSENT)
+    return None if run.data is not None or run.workload is not None else absent_dataset(run.dataset)
+
+
+def absent_dataset(name: str) -> str | None:
+    """What to do about a data set of the package that is not on this machine; None if it is, or needs no file."""
+    from cmalight.datasets import dataset_info, where
+
+    if where(dataset_info(name)) != "to download":
+        return None
+    base = name.partition(":")[0]
+    return f"the data set {base} is not on this machine; get it by: cmalight datasets fetch {base}"
 
 
 def network_for(name: str, shape: tuple[int, ...], outputs: int, options: dict[str, Any]) -> nn.Module:
@@ -115,11 +174,46 @@ def _data(run: Run) -> tuple[Arrays, Arrays, Task]:
 
     name = run.dataset
     if is_own(name):
-        name = register("data of the spec", imported(name)).name
+        arrays, digest = _made_raw(name)
+        _refuse_changed(run, digest)
+        name = register("data of the spec", lambda: arrays).name
+    elif is_table(name):
+        _refuse_changed(run, data_digest(name))
     data = load_dataset(name, seed=run.split_seed, test_share=run.test_share)
-    train, test = ((torch.as_tensor(x), torch.as_tensor(y)) for x, y in _parts(data))
-    return train, test, data.task
+    x_train, y_train, x_test, y_test = map(torch.as_tensor, (data.x_train, data.y_train, data.x_test, data.y_test))
+    return (x_train, y_train), (x_test, y_test), data.task
 
 
-def _parts(data: Any) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-    return (data.x_train, data.y_train), (data.x_test, data.y_test)
+def _refuse_changed(run: Run, digest: str | None) -> None:
+    if run.data not in (None, digest):
+        source = run.workload or run.dataset
+        raise DataError(f"the data of {source} changed since the runs were planned; repeat the command")
+
+
+def _made_workload(source: str) -> Problem:
+    made = _made(source)
+    if not isinstance(made, Problem):
+        raise DataError(f"{source} returned a {type(made).__name__}; expected a cmalight.bench.Problem")
+    return made
+
+
+def _made_raw(source: str) -> tuple[tuple[Any, ...], str]:
+    """The arrays of the user's data set, and the digest of their values."""
+    from cmalight.datasets.own import Arrays as Source
+
+    arrays = _made(source)
+    if not isinstance(arrays, tuple):
+        raise DataError(f"{source} returned a {type(arrays).__name__}; expected arrays x, y or x, y, x_test, y_test")
+    return arrays, Source(lambda: arrays).read(Path()).digest()
+
+
+def _made(source: str) -> Any:
+    """What the user's function gives with the same random numbers every time; an error of it is a DataError."""
+    with random_state_kept(None):
+        seed_everything(0)
+        try:
+            return imported(source)()
+        except DataError:
+            raise
+        except Exception as error:
+            raise DataError(f"{source} raised {type(error).__name__}: {error}") from error

@@ -11,11 +11,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from cmalight.bench.checks import mistakes_in
-from cmalight.bench.code import is_own
-from cmalight.bench.spec import Spec, SpecEntry, is_table, solvers_of
+from cmalight.bench.code import is_own, is_table
+from cmalight.bench.spec import Spec, SpecEntry, solvers_of
 from cmalight.errors import unknown_name
 
-PRESETS = ("demo", "quick", "paper", "paper-code", "today")
+PRESETS = ("demo", "quick", "paper", "paper-code", "paper-cifar", "today")
 _PRESET_FOLDER = Path(__file__).parent / "presets"
 _INHERITED = "..."  # in a list: what the extended spec has there
 _ENTRIES: dict[str, type[SpecEntry]] = {f"{entry.kind}s": entry for entry in SpecEntry.__subclasses__()}
@@ -63,6 +63,7 @@ def _tables_of(source: str | Path, seen: tuple[Path, ...] = ()) -> dict[str, Any
     if not path.is_file():
         hint = unknown_name("preset", str(source), PRESETS)
         raise SpecError(f"there is no file {source}" if path.suffix == ".toml" else f"{hint}; or a TOML file")
+    path = path.resolve()  # a circle may write one file in many ways
     if path in seen:
         raise SpecError(f"{path} extends itself")
     try:
@@ -82,7 +83,7 @@ def _tables_of(source: str | Path, seen: tuple[Path, ...] = ()) -> dict[str, Any
 
 
 def _absolute(tables: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The same with the user's own files as absolute paths, wherever a spec lies."""
+    """The same with the user's files as absolute paths, wherever a spec lies."""
 
     def absolute(source: Any) -> Any:
         own = isinstance(source, str) and (is_own(source) or is_table(source))
@@ -119,7 +120,7 @@ def _contradictions(spec: Spec) -> Iterator[str]:
     labels = {
         "datasets and workloads": [one.name for one in (*spec.datasets, *spec.workloads)],
         "networks": [one.name for one in spec.networks],
-        "solvers": [one.name for one in solvers_of(spec)],
+        "solvers": [one.name for _, one in solvers_of(spec)],
         "seeds": list(map(str, spec.seeds)),
     }
     for what, names in labels.items():

@@ -17,33 +17,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas
 
 from cmalight.bench import analysis
 from cmalight.bench.frames import Results, load
 from cmalight.bench.spec import Spec
-from cmalight.files import write_atomically
+from cmalight.bench.store import write_file
 
 # The precisions to choose from.
 TAUS = tuple(float(f"{digit}e-{power}") for power in range(1, 7) for digit in (3, 1))
-# Points of all runs together that the page may have for its curves; a run has at least, and at most, this many.
-MOST_POINTS, FEWEST_OF_A_RUN, MOST_OF_A_RUN = 120_000, 30, 400
-_COURSE = ("epoch", "seconds", "work", "evaluated_passes", "train_loss", "validation_loss", "accuracy", "lr")
-_FIGURES = (*analysis.FIGURES, "evaluated_passes", "accepted")
+_POINTS = ("epoch", "seconds", "work", "evaluated_passes", "train_loss", "validation_loss", "accuracy", "lr")
+_OF_A_RUN = (*analysis.REACHED, "epochs", "evaluations", "evaluated_passes", "accepted")
 _FACTS = (
     *("budget_seconds", "budget_epochs", "budget_batches", "batch_size", "order", "clock", "engine_used", "threads"),
-    *(
-        "workers",
-        "host",
-        "cpu",
-        "cores",
-        "version_cmalight",
-        "version_torch",
-        "version_numpy",
-        "version_python",
-        "code",
-    ),
+    *("workers", "host", "cpu", "cores", "version_cmalight", "version_torch", "version_numpy", "version_python"),
 )
 
 
@@ -94,12 +81,13 @@ def write_report(
     name = source.resolve().name.removesuffix(".tar.xz")
     place = source / "report" if source.is_dir() else source.with_name(f"{name}-report")
     place = place if out is None else Path(out)
-    tables = {"results.csv": analysis.results_table(results), "runs.csv": results.runs, "epochs.csv": results.epochs}
+    table = analysis.results_table(analysis.best_of_grid(results))
+    tables = {"results.csv": table, "runs.csv": results.runs, "points.csv": results.points}
     html = render_page(results, title=name, notes=notes, tables=[f"tables/{file}" for file in tables])
     (place / "tables").mkdir(parents=True, exist_ok=True)
-    for file, table in tables.items():
-        write_atomically(place / "tables" / file, table.to_csv(index=False, lineterminator="\n"))
-    write_atomically(place / "index.html", html)
+    for file, frame in tables.items():
+        write_file(place / "tables" / file, frame.to_csv(index=False, lineterminator="\n"))
+    write_file(place / "index.html", html)
     return place / "index.html"
 
 
@@ -109,7 +97,6 @@ def render_page(results: Results, *, title: str, notes: Sequence[str] = (), tabl
     counts = [f"{n} {noun}{'s' * (n != 1)}" for noun in ("problem", "solver") for n in [runs[noun].nunique()]]
     study = f"{title}: {', '.join(counts)}, {len(runs)} runs ({analysis.status_text(runs['status'])})"
     failed = runs.loc[runs["status"] != "done", ["solver", "problem", "seed", "status", "epochs", "error"]]
-    failures = f'<section id="failed"><h2>Runs that failed</h2><div class="scroll">{_table(failed)}</div></section>'
     facts = pandas.DataFrame([(name, text) for name in _FACTS if (text := _values(runs[name]))])
     data = json.dumps(page_data(results), allow_nan=False, separators=(",", ":"))
     parts = {
@@ -117,7 +104,8 @@ def render_page(results: Results, *, title: str, notes: Sequence[str] = (), tabl
         "study": escape(study),
         "notes": "".join(f'<p class="note">{escape(note)}</p>' for note in notes),
         "links": "".join(f'<a href="{escape(href)}">{escape(Path(href).name)}</a>' for href in tables),
-        "failures": failures if len(failed) else "",
+        "missing": _section("missing", "Runs without a result", _missing(results)),
+        "failures": _section("failed", "Runs that failed", failed),
         "facts": _table(facts, header=False),
         "made": f"Made {datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "data": data.replace("<", "\\u003c"),
@@ -129,23 +117,36 @@ def render_page(results: Results, *, title: str, notes: Sequence[str] = (), tabl
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], _asset("page.html"))
 
 
+def _missing(results: Results) -> pandas.DataFrame:
+    """One row per problem and reason: which solvers lack how many runs."""
+    groups = results.missing.groupby(["problem", "reason"], sort=False)
+    lists = groups["solver"].agg(lambda names: ", ".join(dict.fromkeys(names)))
+    return lists.to_frame("solvers").assign(runs=groups.size()).reset_index()[["problem", "solvers", "runs", "reason"]]
+
+
 def page_data(results: Results) -> dict[str, Any]:
     """All that the page computes with, as plain values."""
-    runs = results.runs
-    problems, solvers = list(runs["problem"].unique()), list(runs["solver"].unique())
-    points = _thinned(runs, results.epochs)
-    ends = points["key"].value_counts().reindex(runs["key"], fill_value=0).cumsum()
+    grids = results.runs["grid"] != ""
+    runs = analysis.best_of_grid(results).runs
+    problems = runs.drop_duplicates("problem")[["problem", "dataset", "group"]].rename(columns={"problem": "name"})
+    names, solvers = list(problems["name"]), list(runs["solver"].unique())
+    sizes = results.points["key"].value_counts(sort=False)
+    ends = dict(zip(sizes.index, sizes.cumsum(), strict=True))
+    points = results.points.sort_values("step", kind="stable").groupby("key", sort=False)
+    ordered = pandas.concat([points.get_group(key) for key in sizes.index]) if len(sizes) else results.points
     rows = runs[["seed", "status"]].assign(
-        problem=runs["problem"].map(problems.index),
+        problem=runs["problem"].map(names.index),
         solver=runs["solver"].map(solvers.index),
-        begin=[0, *ends[:-1]],
-        end=ends.to_numpy(),
-        **{name: runs[name].astype(object).where(np.isfinite(runs[name]), None) for name in _FIGURES},
+        begin=[ends.get(key, 0) - sizes.get(key, 0) for key in runs["key"]],
+        end=[ends.get(key, 0) for key in runs["key"]],
+        **{name: runs[name].astype(object).where(np.isfinite(runs[name]), None) for name in _OF_A_RUN},
     )
-    columns = {name: points[name].to_numpy(dtype="<f8") for name in _COURSE}
+    columns = {name: ordered[name].to_numpy("<f8") for name in _POINTS}
     return {
         "solvers": solvers,
-        "problems": problems,
+        "hidden": list(results.runs.loc[grids, "solver"].unique()),  # the best of their grid stands for them
+        "problems": problems.to_dict("records"),
+        "groups": [group for group in problems["group"].unique() if group],
         "runs": rows.to_dict("records"),
         "points": {
             name: base64.b64encode(values.tobytes()).decode()
@@ -154,51 +155,20 @@ def page_data(results: Results) -> dict[str, Any]:
         },
         "taus": TAUS,
         "tableTaus": analysis.TABLE_TAUS,
-        "area": {"limit": analysis.AREA_LIMIT, "resamples": analysis.RESAMPLES, "level": analysis.LEVEL},
+        "area": {
+            "limit": analysis.AREA_LIMIT,
+            "resamples": analysis.RESAMPLES,
+            "level": analysis.LEVEL,
+            "fewest": analysis.FEWEST_DATASETS,
+        },
         "best": {column: analysis.BEST[measure] for measure, column in analysis.COLUMNS.items()},
     }
 
 
-def _thinned(runs: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.DataFrame:
-    """The points that the page gets, run by run.
-
-    Long runs are thinned for the curves. The points at which a run reaches a target stay, for every precision and every
-    choice of solvers, so that the costs on the page are exact.
-    """
-    most = int(np.clip(MOST_POINTS // max(len(runs), 1), FEWEST_OF_A_RUN, MOST_OF_A_RUN))
-    by_run = dict(iter(epochs.sort_values("epoch", kind="stable").groupby("key", sort=False)))
-    kept = {key: by_run[key] for key in runs["key"] if key in by_run}
-    for _, start in runs.groupby(["problem", "seed"], sort=False):
-        long = [key for key in start["key"] if len(kept.get(key, ())) > most]
-        done = [by_run[key] for key in start.loc[start["status"] == "done", "key"] if long]
-        targets = {loss: _targets(done, loss) for loss in analysis.LOSSES}
-        for key in long:
-            places = [_spread(len(by_run[key]), most)]
-            places += [_reached(by_run[key], loss, losses) for loss, losses in targets.items()]
-            kept[key] = by_run[key].iloc[np.unique(np.concatenate(places))]
-    return pandas.concat(kept.values()) if kept else epochs
-
-
-def _targets(done: Sequence[pandas.DataFrame], loss: str) -> npt.NDArray[np.float64]:
-    """Every loss that can be the target: the lowest may be that of any of the runs."""
-    measured = [points.loc[np.isfinite(points[loss]), loss] for points in done]
-    lowest = np.array([losses.min() for losses in measured if len(losses)])
-    start = max((losses.iloc[0] for losses in measured if len(losses)), default=0.0)
-    return (lowest + np.outer(TAUS, start - lowest)).ravel()
-
-
-def _reached(points: pandas.DataFrame, loss: str, targets: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """Where the loss first is at most each target, and where it is lowest."""
-    losses = points[loss].to_numpy()
-    so_far = np.minimum.accumulate(np.where(np.isfinite(losses), losses, np.inf))
-    first = np.searchsorted(-so_far, -np.append(targets, so_far[-1]))
-    return first[first < len(losses)]
-
-
-def _spread(count: int, most: int) -> npt.NDArray[np.int64]:
-    """Half of the places evenly, half of them closer at the start, where losses fall; the first and the last."""
-    even, close = np.linspace(0, count - 1, most // 2), np.geomspace(1, count, most // 2) - 1
-    return np.unique(np.rint(np.concatenate([even, close]))).astype(np.int64)
+def _section(name: str, title: str, frame: pandas.DataFrame) -> str:
+    if not len(frame):
+        return ""
+    return f'<section id="{name}"><h2>{title}</h2><div class="scroll">{_table(frame)}</div></section>'
 
 
 def _values(column: pandas.Series[Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 import time
@@ -20,8 +21,9 @@ from cmalight.bench.models import Result, Run
 from cmalight.bench.reading import read_spec
 from cmalight.bench.spec import Spec, plan
 from cmalight.bench.store import begin, locked, read_results, write_result
-from cmalight.errors import needed
+from cmalight.errors import duration, needed
 
+_logger = logging.getLogger("cmalight")
 _DASK = "dask://"
 _LOG_LINES = 20
 _PATIENCE = 0.05  # seconds between two looks at processes that were killed
@@ -34,7 +36,8 @@ class Summary:
     Attributes:
         total: Runs that were asked for.
         statuses: How many of them have which status.
-        failures: One line for each that failed, with the last line of its traceback.
+        failures: One line for each that failed, with the last line of its traceback, and one for each other reason
+            why runs have no result.
     """
 
     total: int
@@ -65,7 +68,8 @@ def run(
         executor: "local", "dask://HOST:PORT", or any `concurrent.futures.Executor`.
         workers: Runs at once on this machine; one at a time gives seconds that compare.
         in_process: Train in this process, one run after the other, so that a debugger works.
-        shard: "3/40" for the third of forty parts; the parts go into folders of their own, to be merged.
+        shard: "3/40" for the third of forty parts of the starts, so that the solvers of a start run on one machine;
+            each part goes into a folder of its own, to be merged.
         retry_failed: Repeat runs that failed, crashed or timed out.
         progress: Show progress on stdout.
 
@@ -85,20 +89,65 @@ def run(
     whole = plan(study)
     runs = _shard(whole, shard)
     folder = Path(out)
-    begin(folder, study, [one.key for one in whole])
+    lost: list[str] = []
     with locked(folder):
+        begin(folder, study, [one.key for one in whole])
         wanted = {one.key for one in runs}
         known = {result.run.key: result for result in read_results(folder) if result.run.key in wanted}
         left = [one for one in runs if one.key not in known or (retry_failed and known[one.key].is_failure)]
+        if in_process or executor == "local":
+            known |= {result.run.key: result for result in _unavailable(left)}
+            left = [one for one in left if one.key not in known or known[one.key].status != "unavailable"]
         with _display(len(left), study.name, enabled=progress) as show:
-            for result in _results(left, executor, workers, in_process=in_process):
-                if result.status != "unavailable":
-                    write_result(folder, result)
-                known[result.run.key] = result
-                show(result)
+            try:
+                for result in _results(left, executor, workers, in_process=in_process):
+                    if result.status != "unavailable":
+                        write_result(folder, result)
+                    known[result.run.key] = result
+                    show(result)
+            except LostExecutorError as error:
+                lost.append(str(error))
     found = [known[one.key] for one in runs if one.key in known]
-    failures = tuple(_line(result) for result in found if result.is_failure)
-    return Summary(len(runs), dict(Counter(result.status for result in found)), failures)
+    return Summary(len(runs), dict(Counter(result.status for result in found)), (*_failures(found), *lost))
+
+
+def forecast(spec: Spec, shard: str | None = None) -> list[str]:
+    """What `run` would do, in words.
+
+    Args:
+        spec: What to compare.
+        shard: As in `run`.
+
+    Returns:
+        One line per run, and at last the numbers of runs and starts and the most they can take.
+    """
+    runs = _shard(plan(spec), shard)
+    starts = len({(one.problem, one.seed) for one in runs})
+    limits = [one.killed_after if one.seconds is None else one.seconds for one in runs]
+    clock = "until they are killed" if spec.seconds is None else "of training"
+    most = f"one after the other they take at most {duration(sum(limits))} {clock}"
+    return [*map(str, runs), f"{len(runs)} runs from {starts} starts; {most}"]
+
+
+class LostExecutorError(RuntimeError):
+    """What ran the runs is gone; finished results are kept."""
+
+
+def _unavailable(runs: Sequence[Run]) -> Iterator[Result]:
+    """Results of the runs whose data is not on this machine; one warning for each reason."""
+    from cmalight.bench.problems import absent_data
+
+    absent = {one.key: text for one in runs if (text := absent_data(one))}
+    for text, number in Counter(absent.values()).items():
+        _logger.warning("%s; %d runs wait for it", text, number)
+    yield from (Result(run=one, status="unavailable", error=absent[one.key]) for one in runs if one.key in absent)
+
+
+def _failures(found: Sequence[Result]) -> Iterator[str]:
+    """One line per failed run; runs that this machine cannot start for the same reason share one."""
+    yield from (_line(result) for result in found if result.is_failure and result.status != "unavailable")
+    reasons = Counter(result.error for result in found if result.status == "unavailable")
+    yield from (f"{number} runs unavailable: {reason}" for reason, number in reasons.items())
 
 
 def _results(runs: Sequence[Run], executor: str | Executor, workers: int, *, in_process: bool) -> Iterator[Result]:
@@ -116,7 +165,8 @@ def _results(runs: Sequence[Run], executor: str | Executor, workers: int, *, in_
         futures = {pool.submit(isolated, one, at_once): one for one in runs}
         try:
             for future in as_completed(futures):
-                yield _result(future, futures[future])
+                if not future.cancelled():
+                    yield _result(future, futures[future])
         except BaseException:  # Ctrl-C, a full disk: nothing may be left running
             for future in futures:
                 future.cancel()
@@ -124,6 +174,10 @@ def _results(runs: Sequence[Run], executor: str | Executor, workers: int, *, in_
                 kill_all()
                 time.sleep(_PATIENCE)
             raise
+    if lost := sum(future.cancelled() for future in futures):
+        raise LostExecutorError(
+            f"{executor} is gone and dropped {lost} runs; finished results are kept, and the same command resumes"
+        )
 
 
 def _executor(executor: str | Executor, workers: int, stack: ExitStack) -> Executor:
@@ -138,6 +192,9 @@ def _executor(executor: str | Executor, workers: int, stack: ExitStack) -> Execu
 def _dask(address: str, stack: ExitStack) -> Executor:
     with needed("dask:// needs distributed, which is not installed", "dask"):
         from distributed import Client
+    for logger in map(logging.getLogger, ("distributed", "distributed.client")):  # `run` says itself what is lost
+        stack.callback(logger.setLevel, logger.level)
+        logger.setLevel(logging.CRITICAL)
     try:
         client: Any = stack.enter_context(Client(address, timeout=10))  # type: ignore[no-untyped-call]
     except OSError as error:
@@ -162,7 +219,9 @@ def _shard(runs: list[Run], shard: str | None) -> list[Run]:
     match = re.fullmatch(r"(\d+)/(\d+)", shard)
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise ValueError(f"Invalid shard: {shard!r}; expected a part of all, such as 3/40")
-    return runs[int(match[1]) - 1 :: int(match[2])]
+    starts = {start: place for place, start in enumerate(dict.fromkeys((one.problem, one.seed) for one in runs))}
+    part, parts = int(match[1]), int(match[2])
+    return [one for one in runs if starts[one.problem, one.seed] % parts == part - 1]
 
 
 @contextmanager

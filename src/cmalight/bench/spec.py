@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +10,10 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
-from cmalight.bench.code import code_digest, is_own
-from cmalight.bench.models import Conditions, Frozen, Options, Run
+from cmalight.bench.code import code_digest, is_own, is_table
+from cmalight.bench.models import Conditions, Frozen, Options, Run, Seed
 
 Grid = dict[str, Annotated[list[JsonValue], Field(min_length=1)]]
-Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
 class SpecEntry(Frozen):
@@ -40,6 +38,7 @@ class DatasetEntry(SpecEntry):
 
     kind = "dataset"
     dataset: str
+    group: str = ""  # of problems in the report; by default that of the catalogue
 
 
 class NetworkEntry(SpecEntry):
@@ -51,10 +50,11 @@ class NetworkEntry(SpecEntry):
 
 
 class WorkloadEntry(SpecEntry):
-    """A model with its data: a known name or "file.py:name"."""
+    """A model with its data, "file.py:name"."""
 
     kind = "workload"
     workload: str
+    group: str = ""
 
 
 class SolverEntry(SpecEntry):
@@ -103,45 +103,45 @@ def plan(spec: Spec) -> list[Run]:
         The runs; each has its `key`.
     """
     conditions = {name: getattr(spec, name) for name in Conditions.model_fields}
-    digest = functools.cache(code_digest)
+    digest = functools.cache(functools.partial(code_digest, engine=spec.engine))
     runs = []
-    for problem, seed, solver in itertools.product(_problems(spec), spec.seeds, solvers_of(spec)):
-        code = digest(solver.solver, *(problem.get(kind, "") for kind in ("dataset", "network", "workload")))
-        chosen = {"solver": solver.solver, "options": solver.options, "solver_label": solver.name}
-        runs.append(Run(**conditions, **problem, **chosen, seed=seed, code=code))
+    for problem, seed, (grid, solver) in itertools.product(list(_problems(spec)), spec.seeds, solvers_of(spec)):
+        parts = {kind: problem[kind] for kind in ("dataset", "network", "workload") if problem.get(kind)}
+        chosen = {"solver": solver.solver, "options": solver.options, "solver_label": solver.name, "grid": grid}
+        runs.append(Run(**conditions, **problem, **chosen, seed=seed, code=digest(solver.solver, **parts)))
     return runs
 
 
-def solvers_of(spec: Spec) -> Iterator[SolverEntry]:
-    """The solvers with their grids spelled out: lr = [1e-3, 1e-2] gives `adam lr=0.001` and `adam lr=0.01`."""
+def solvers_of(spec: Spec) -> Iterator[tuple[str, SolverEntry]]:
+    """The solvers, each with the name of its grid, or "" if it has none.
+
+    A grid lr = [1e-3, 1e-2] of `adam` gives `adam lr=0.001` and `adam lr=0.01`.
+    """
     for entry in spec.solvers:
         grid = {**spec.grid, **entry.grid}
-        for values in itertools.product(*grid.values()):
+        combinations = list(itertools.product(*grid.values()))
+        for values in combinations:
             chosen = dict(zip(grid, values, strict=True))
             label = " ".join([entry.name, *(f"{name}={value}" for name, value in chosen.items())])
-            yield SolverEntry(solver=entry.solver, name=label, options={**entry.options, **chosen})
+            solver = SolverEntry(solver=entry.solver, name=label, options={**entry.options, **chosen})
+            yield entry.name if len(combinations) > 1 else "", solver
 
 
 def _problems(spec: Spec) -> Iterator[dict[str, Any]]:
+    from cmalight.bench.problems import data_digest
+    from cmalight.datasets import dataset_info
+
+    digest = functools.cache(data_digest)
     for data, network in itertools.product(spec.datasets, spec.networks):
         yield {
             "dataset": data.dataset,
             "dataset_label": data.name,
-            "data": file_digest(data.dataset) if is_table(data.dataset) else None,
+            "group": data.group or ("" if is_own(data.dataset) else dataset_info(data.dataset).group),
+            "data": digest(data.dataset),
             "network": network.network,
             "network_options": network.options,
             "network_label": network.name,
         }
-    for workload in spec.workloads:
-        yield {"workload": workload.workload, "dataset_label": workload.name}
-
-
-def is_table(source: str) -> bool:
-    """Whether a data set is the user's own file, "file.csv:target=column" or the same for parquet."""
-    return source.partition(":")[0].endswith((".csv", ".parquet"))
-
-
-def file_digest(source: str) -> str:
-    """sha256 of the file in "file.csv:target=column"."""
-    with Path(source.partition(":")[0]).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    for work in spec.workloads:
+        data_of = {"dataset_label": work.name, "group": work.group, "data": digest("", work.workload)}
+        yield {"workload": work.workload, **data_of}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import logging
+import lzma
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -81,16 +82,17 @@ def merge(folders: Sequence[str | Path], out: str | Path) -> int:
     if out.name.endswith(_ARCHIVE):
         write_atomically(out, lambda file: _pack(files, file))
     else:
-        _make_folder(out)
         with locked(out):
             for name, text in files.items():
-                write_atomically(out / name, text)
+                write_file(out / name, text)
     return len(found)
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a results folder; FolderInUseError if another driver does. A driver that was killed holds it no longer."""
+    """Make and hold a results folder; FolderInUseError if another driver holds it. A killed driver does not."""
+    for part in ("runs", "specs"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
     try:
         with filelock.FileLock(folder / "lock", timeout=0):
             for leftover in (folder / "runs").glob(".*.tmp"):  # of a driver that was killed
@@ -110,14 +112,20 @@ def is_locked(folder: str | Path) -> bool:
 
 
 def begin(folder: Path, spec: Spec, keys: Sequence[str]) -> None:
-    """Make the folder, and write down the spec and the keys of all its runs."""
-    _make_folder(folder)
-    write_atomically(folder / "specs" / f"{spec.name}.json", Planned(spec=spec, keys=list(keys)).model_dump_json())
+    """Write down the spec and the keys of all its runs, in a folder that is held."""
+    write_file(folder / "specs" / f"{spec.name}.json", Planned(spec=spec, keys=list(keys)).model_dump_json())
 
 
 def write_result(folder: Path, result: Result) -> None:
     """Write one result, complete or not at all."""
-    write_atomically(folder / "runs" / f"{result.run.key}.json", result.model_dump_json())
+    write_file(folder / "runs" / f"{result.run.key}.json", result.model_dump_json())
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file, complete or not at all; a symbolic link is replaced, because a folder may come from others."""
+    if path.is_symlink():
+        path.unlink()
+    write_atomically(path, text)
 
 
 def read_results(folder: str | Path) -> Iterator[Result]:
@@ -145,17 +153,24 @@ def _read(folder: Path, part: str, model: type[Model], name_of: Callable[[Model]
 def _files(folder: Path, part: str) -> Iterator[tuple[str, bytes]]:
     """Names and contents of the JSON files in a part of a folder or an archive."""
     if folder.name.endswith(_ARCHIVE) and folder.is_file():
-        with tarfile.open(folder, "r:xz") as archive:
-            for member in archive:
-                path = Path(member.name)
-                file = archive.extractfile(member) if path.parent.name == part and path.suffix == ".json" else None
-                if file is not None:
-                    yield path.name, file.read()
+        try:
+            yield from _packed(folder, part)
+        except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
+            raise ValueError(f"{folder} is damaged, cut short or no archive of results ({error})") from error
         return
     if not (folder / "runs").is_dir():
         raise ValueError(f"{folder} is not a results folder: there is no {folder / 'runs'}")
     for path in sorted((folder / part).glob("*.json")):
         yield path.name, path.read_bytes()
+
+
+def _packed(archive: Path, part: str) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(archive, "r:xz") as packed:
+        for member in packed:
+            path = Path(member.name)
+            file = packed.extractfile(member) if member.isreg() and path.suffix == ".json" else None
+            if file is not None and path.parent.name == part:
+                yield path.name, file.read()
 
 
 def _pack(files: Mapping[str, str], file: BinaryIO) -> None:
@@ -164,8 +179,3 @@ def _pack(files: Mapping[str, str], file: BinaryIO) -> None:
             entry = tarfile.TarInfo(name)
             entry.size = len(text.encode())
             archive.addfile(entry, io.BytesIO(text.encode()))
-
-
-def _make_folder(folder: Path) -> None:
-    for part in ("runs", "specs"):
-        (folder / part).mkdir(parents=True, exist_ok=True)

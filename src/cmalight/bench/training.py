@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 import traceback
 import warnings
+from collections import Counter
 from contextlib import redirect_stdout, suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,25 +16,28 @@ from torch.optim import Optimizer
 
 from cmalight.bench.code import arguments_of, imported, is_own
 from cmalight.bench.models import Machine, Points, Result, Run, Status
-from cmalight.bench.problems import Arrays, Problem, dataset_problem
-from cmalight.bench.spec import file_digest
-from cmalight.bench.workloads import WORKLOADS
+from cmalight.bench.problems import Arrays, Problem, problem_of
+from cmalight.compiled import CannotCompile, Evaluator
 from cmalight.errors import DataError
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.objective import Objective
 from cmalight.rules.outcome import Outcome
 from cmalight.training import FitResult, fit
+from cmalight.training.callbacks import Position
+from cmalight.training.measuring import accuracy, measure
 from cmalight.training.solvers import make_solver
 
 # A forward pass over the data, in training passes (forward and backward); see `Points`.
-_FORWARD_SHARE = 1 / 3
+_FORWARD_FRACTION = 1 / 3
+_GRID_RATIO = 1.15  # between the steps after which a run is measured: a million steps give 93 points
 _MEASURED_AT_ONCE = 1000
 _WARM_UP_BATCHES = 2
-_ABSURD = 1e6  # times the loss at the start, or times 1 where that is smaller
+_DECISIONS = set(Outcome.__members__) - {"UNCONTROLLED", "NO_STEP"}
+_ABSURD = 1e6  # times the loss at the start, or times 1 if that is smaller
 
 
 class UnavailableError(RuntimeError):
-    """Data or code cannot be had on this machine; that says nothing about the run."""
+    """This machine lacks the data or the code; that says nothing about the run."""
 
 
 def train(run: Run, *, warm_up: bool = True) -> Result:
@@ -47,7 +51,7 @@ def train(run: Run, *, warm_up: bool = True) -> Result:
     Returns:
         The result. Whatever goes wrong is in it, with its traceback; nothing but KeyboardInterrupt is raised.
     """
-    course = Course()
+    recorder = Recorder(run)
     about: dict[str, Any] = {"run": run, "machine": Machine.here(), "started": time.time()}
     try:
         problem = _available(run)
@@ -55,10 +59,10 @@ def train(run: Run, *, warm_up: bool = True) -> Result:
         torch.set_num_threads(run.threads)
         if warm_up:
             _warm_up(run, problem)
-        about |= _trained(run, problem, course)
+        about |= _trained(run, problem, recorder)
     except (Exception, SystemExit) as error:
         about |= failure(error)
-    return Result(points=course.points(), finished=time.time(), **about)
+    return Result(finished=time.time(), **recorder.facts(), **about)
 
 
 def failure(error: BaseException) -> dict[str, Any]:
@@ -78,13 +82,9 @@ def failure(error: BaseException) -> dict[str, Any]:
 def _available(run: Run) -> Problem:
     """The problem, if the data is here and is that which the run was planned with."""
     try:
-        if run.data is not None and file_digest(run.dataset) != run.data:
-            raise UnavailableError(f"{run.dataset} changed since the runs were planned; repeat the command")
         if not is_own(run.solver):
             make_solver(run.solver, run.options)
-        if run.workload is None:
-            return dataset_problem(run)
-        return imported(run.workload)() if is_own(run.workload) else WORKLOADS[run.workload]()
+        return problem_of(run)
     except (DataError, ImportError, OSError) as error:
         raise UnavailableError(str(error)) from error
 
@@ -103,24 +103,21 @@ def _facts(run: Run, problem: Problem) -> dict[str, Any]:
     }
 
 
-def _trained(run: Run, problem: Problem, course: Course) -> dict[str, Any]:
+def _trained(run: Run, problem: Problem, recorder: Recorder) -> dict[str, Any]:
     model = _fresh_model(run, problem)
-    course.begin(model, problem, run.target_loss)
-    result = _fit(run, problem, model, problem.train, callbacks=(course,), max_epochs=_max_epochs(run, problem))
+    recorder.begin(model, problem)
+    result = _fit(run, problem, model, problem.train, callbacks=(recorder,), max_epochs=_max_epochs(run, problem))
     if result.status.value == "interrupted":
         raise KeyboardInterrupt
-    course.end(result)
-    diverged = result.status.value == "diverged" or not (course.last_loss <= _ABSURD * max(1.0, course.first_loss))
-    ended_by = "target_loss" if course.reached_target else result.status.value
-    about: dict[str, Any] = {
+    recorder.end(result)
+    first, last = recorder.losses
+    diverged = result.status.value == "diverged" or not (last <= _ABSURD * max(1.0, first))
+    return {
         "status": "diverged" if diverged else "done",
-        "ended_by": ended_by,
+        "ended_by": "target_loss" if recorder.reached_target else result.status.value,
         "engine_used": result.engine,
-        "accepted": course.accepted(),
+        "error": f"diverged: {result.reason}, training loss {last}" if diverged else None,
     }
-    if diverged:
-        about["error"] = f"diverged: {result.reason}, training loss {course.last_loss}"
-    return about
 
 
 def _max_epochs(run: Run, problem: Problem) -> int | None:
@@ -181,107 +178,96 @@ def _warm_up(run: Run, problem: Problem) -> None:
         _fit(run, problem, _fresh_model(run, problem), few, max_epochs=1)
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Losses and accuracy at some weights."""
+class Recorder:
+    """A callback of `fit` that measures off the training clock, in evaluation mode, on a geometric grid of steps.
 
-    train_loss: float
-    validation_loss: float | None
-    accuracy: float | None
+    Args:
+        run: Whose points it records.
 
+    Attributes:
+        reached_target: Whether a measured training loss was as low as the run's target.
+    """
 
-@dataclass
-class Course:
-    """A callback of `fit`: measures off the training clock, after every epoch and in evaluation mode."""
+    def __init__(self, run: Run) -> None:
+        self.reached_target = False
+        self._target = run.target_loss
+        self._engine = run.engine
+        self._measured: dict[int, tuple[TensorBatches, Evaluator | None]] = {}  # by the identity of the data
+        self._rows: list[dict[str, Any]] = []
+        self._outcomes = Counter[str]()
+        self._next = 1
 
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    reached_target: bool = False
-
-    def begin(self, model: nn.Module, problem: Problem, target_loss: float | None) -> None:
+    def begin(self, model: nn.Module, problem: Problem) -> None:
         """Measure before the first step."""
-        self._model, self._problem, self._target = model, problem, target_loss
-        self._append(0, 0.0, self.measure(), batch_loss=None, lr=None, outcome="start", evaluations=0, evaluated_rows=0)
+        self._model, self._problem = model, problem
+        self._samples = len(problem.train[0])
+        self.on_step(Position(0, 0.0, 0.0, math.nan, math.nan, 0, 0))
+
+    def next_step(self) -> int:
+        """The step after which to measure."""
+        return self._next
+
+    def on_step(self, position: Position) -> None:
+        """Measure after a step."""
+        self._next = max(position.steps + 1, math.ceil(_GRID_RATIO * position.steps))
+        validation = self._problem.validation
+        train_loss, _ = self._measure(self._problem.train)
+        validation_loss, accuracy = (None, None) if validation is None else self._measure(validation)
+        row = {
+            "step": position.steps,
+            "epoch": position.epochs,
+            "seconds": position.seconds,
+            "work": position.epochs + _FORWARD_FRACTION * position.evaluated_rows / self._samples,
+            "train_loss": train_loss,
+            "validation_loss": validation_loss,
+            "accuracy": accuracy,
+            "lr": position.lr,
+            "evaluations": position.evaluations,
+            "evaluated_rows": position.evaluated_rows,
+        }
+        self._rows.append(row)
+        self.reached_target |= self._target is not None and train_loss <= self._target
 
     def on_epoch_end(self, record: Any) -> bool:
-        """Measure after an epoch; True stops the training at its target."""
-        measured, before = self.measure(), self.rows[-1]
-        self._append(
-            record.epoch + 1,
-            record.seconds,
-            measured,
-            batch_loss=record.batch_loss,
-            lr=record.lr,
-            outcome=record.outcome,
-            evaluations=before["evaluations"] + record.evaluations,
-            evaluated_rows=before["evaluated_rows"] + record.evaluated_rows,
-        )
-        self.reached_target = self._target is not None and measured.train_loss <= self._target
+        """Count how the epoch ended; True stops the training at its target."""
+        self._outcomes[record.outcome] += 1
         return self.reached_target
 
     def end(self, result: FitResult) -> None:
-        """Measure where the training ended: after part of an epoch, or after a last decision of the control."""
-        measured, last = self.measure(), self.rows[-1]
-        was_cut = result.status.value == "time_limit" and result.seconds > last["seconds"]
-        if was_cut:
-            evaluations = result.evaluations
-            rows = last["evaluated_rows"] + (evaluations - last["evaluations"]) * len(self._problem.train[0])
-            self._append(
-                last["epoch"] + 1,
-                result.seconds,
-                measured,
-                batch_loss=None,
-                lr=last["lr"],
-                outcome="cut",
-                evaluations=evaluations,
-                evaluated_rows=rows,
-            )
-        else:
-            last |= vars(measured)
+        """Measure at the end; a last decision of the control may have changed the weights after the last step."""
+        if self._rows[-1]["step"] == result.position.steps:
+            self._rows.pop()
+        self.on_step(result.position)
 
-    def measure(self) -> Measured:
-        """At the current weights."""
-        train_loss, _ = self._mean(self._problem.train)
-        if self._problem.validation is None:
-            return Measured(train_loss, None, None)
-        return Measured(train_loss, *self._mean(self._problem.validation))
-
-    def points(self) -> Points:
-        """The course so far, by column."""
-        return Points(**{name: [row[name] for row in self.rows] for name in Points.model_fields})
-
-    def accepted(self) -> float | None:
-        """The share of the control's decisions that accepted what the steps had done."""
-        decisions = set(Outcome.__members__) - {"UNCONTROLLED", "NO_STEP"}
-        names = [row["outcome"].upper() for row in self.rows]
-        decided = [Outcome[name].accepts for name in names if name in decisions]
-        return sum(decided) / len(decided) if decided else None
+    def facts(self) -> dict[str, Any]:
+        """What a result says of the points and the epochs."""
+        decided = {name: number for name, number in self._outcomes.items() if name.upper() in _DECISIONS}
+        accepted = sum(number for name, number in decided.items() if Outcome[name.upper()].accepts)
+        return {
+            "points": Points(**{name: [row[name] for row in self._rows] for name in Points.model_fields}),
+            "epochs": self._outcomes.total(),
+            "outcomes": dict(self._outcomes),
+            "accepted": accepted / sum(decided.values()) if decided else None,
+        }
 
     @property
-    def first_loss(self) -> float:
-        """Before the first step."""
-        return float(self.rows[0]["train_loss"])
+    def losses(self) -> tuple[float, float]:
+        """The training loss at the start and at the end."""
+        return self._rows[0]["train_loss"], self._rows[-1]["train_loss"]
 
-    @property
-    def last_loss(self) -> float:
-        """At the end."""
-        return float(self.rows[-1]["train_loss"])
-
-    def _append(self, epoch: int, seconds: float, measured: Measured, **more: Any) -> None:
-        work = epoch + _FORWARD_SHARE * more["evaluated_rows"] / len(self._problem.train[0])
-        self.rows.append({"epoch": epoch, "seconds": seconds, "work": work, **vars(measured), **more})
-
-    @torch.no_grad()
-    def _mean(self, data: Arrays) -> tuple[float, float | None]:
+    def _measure(self, data: Arrays) -> tuple[float, float | None]:
         """Mean loss and, for classes, accuracy over all samples."""
-        model, problem = self._model, self._problem
-        was_training = [module.training for module in model.modules()]
-        model.eval()
-        loss, right = 0.0, 0.0
-        for x, y in zip(*(torch.split(part, _MEASURED_AT_ONCE) for part in data), strict=True):
-            output = model(x.clone())
-            loss += float(problem.loss_fn(output, y)) * len(x)
-            right += float((output.argmax(1) == y).sum()) if problem.task == "classification" else 0.0
-        for module, mode in zip(model.modules(), was_training, strict=True):
-            module.training = mode
-        accuracy = right / len(data[0]) if problem.task == "classification" else None
-        return loss / len(data[0]), accuracy
+        if id(data) not in self._measured:
+            self._measured[id(data)] = self._evaluation(data)
+        batches, evaluator = self._measured[id(data)]
+        metrics = {"accuracy": accuracy} if self._problem.task == "classification" else {}
+        found = measure(self._model, self._problem.loss_fn, batches, metrics, evaluator=evaluator)
+        return found.loss, found.metrics.get("accuracy")
+
+    def _evaluation(self, data: Arrays) -> tuple[TensorBatches, Evaluator | None]:
+        """The data in large batches, and the kernel's evaluation of them if it knows the model and the loss."""
+        batches = TensorBatches(*data, batch_size=_MEASURED_AT_ONCE, order="fixed")
+        with suppress(CannotCompile):
+            if self._engine != "eager":
+                return batches, Evaluator(self._model, self._problem.loss_fn, batches, mode="eval")
+        return batches, None

@@ -8,13 +8,11 @@ import click
 
 from cmalight import __version__
 from cmalight.cli.errors import one_line_errors
+from cmalight.errors import unknown_name
 
 # Name of the verb: where its click command is, and its line in `cmalight --help`, which must not import torch.
 VERBS = {
     "demo": ("cmalight.cli.bench:demo", "Compare optimizers on small data and write a report; about a minute."),
-    "train": ("cmalight.cli.tables:train", "Train a network on a table or a data set."),
-    "predict": ("cmalight.cli.tables:predict", "Predict the rows of a table with a trained network."),
-    "evaluate": ("cmalight.cli.tables:evaluate", "Score a trained network on a table that has the target."),
     "datasets": ("cmalight.cli.datasets:datasets", "List, describe and fetch data sets."),
     "bench": ("cmalight.cli.bench:bench", "Compare optimizers on data sets and networks."),
 }
@@ -28,9 +26,9 @@ class LazyVerbs(click.Group):
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the verb; click reports an unknown one and suggests the nearest."""
+        """Import the verb, or say which name is the nearest."""
         if cmd_name not in VERBS:
-            raise click.NoSuchCommand(cmd_name, possibilities=VERBS, ctx=ctx)
+            raise click.UsageError(unknown_name("command", cmd_name, VERBS), ctx)
         module, _, function = VERBS[cmd_name][0].partition(":")
         verb: click.Command = getattr(importlib.import_module(module), function)
         return verb
@@ -46,4 +44,4 @@ class LazyVerbs(click.Group):
 @click.group(cls=LazyVerbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def command() -> None:
-    """Train networks with optimizers that undo what made training worse, and compare optimizers."""
+    """Compare optimizers on data sets and networks; the report is a page for the browser."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,16 +23,27 @@ def bench() -> None:
     """Compare optimizers: data sets x networks x solvers x seeds, here or on a cluster."""
 
 
-@bench.command()
-@click.argument("spec", metavar="PRESET|SPEC.toml", help="A preset, or a spec file of your own.")
+class _WithPresets(click.Command):
+    """Its help page lists the presets."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write each preset with the first line of its file, which needs no import of the test-bed."""
+        files = sorted((Path(__file__).parents[1] / "bench" / "presets").glob("*.toml"))
+        lines = [(file.stem, file.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")) for file in files]
+        with formatter.section("Presets"):
+            formatter.write_dl(lines)
+
+
+@bench.command(cls=_WithPresets)
+@click.argument("spec", metavar="PRESET|SPEC.toml")
 @_OUT
 @click.option("--executor", default="local", show_default=True, metavar="local|dask://HOST:PORT")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Runs at once on this machine.")
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Replace a key of the spec, e.g. seeds=2.")
-@click.option("--shard", metavar="I/N", help="Run only the I-th of N parts, for clusters; then `merge` them.")
+@click.option("--shard", metavar="I/N", help="Run only the I-th of N parts of the starts; then `merge` the parts.")
 @click.option("--retry-failed", is_flag=True, help="Repeat runs that failed, crashed or timed out.")
 @click.option("--in-process", is_flag=True, help="Train in this process, for a debugger.")
-@click.option("--dry-run", is_flag=True, help="List the runs and run nothing.")
+@click.option("--dry-run", is_flag=True, help="List the runs and how long they can take, and run nothing.")
 @_QUIET
 @click.pass_context
 def run(
@@ -48,7 +60,7 @@ def run(
     dry_run: bool,
     quiet: bool,
 ) -> None:
-    """Run all runs that have no result in DIR yet.
+    """Run all runs of a preset or a spec file that have no result in DIR yet.
 
     Ctrl-C keeps finished results, and the same command resumes. The exit code is 1 if runs failed.
     """
@@ -57,8 +69,8 @@ def run(
     show_messages(quiet=quiet)
     chosen = library.read_spec(spec, changes)
     if dry_run:
-        for one in library.plan(chosen):
-            click.echo(str(one))
+        for line in library.forecast(chosen, shard):
+            click.echo(line)
         return
     summary = library.run(
         chosen,
@@ -74,9 +86,9 @@ def run(
 
 
 @bench.command()
-@click.argument("folder", metavar="DIR", type=A_PATH, help="A folder that `cmalight bench run` wrote.")
+@click.argument("folder", metavar="DIR", type=A_PATH)
 def status(folder: Path) -> None:
-    """Say how many runs of DIR are done, failed and left, and whether a driver works on it."""
+    """Say how many runs of the results folder DIR are done, failed and left, and whether a driver works on it."""
     from cmalight.bench.store import is_locked, status
 
     show_messages(quiet=False)
@@ -86,12 +98,12 @@ def status(folder: Path) -> None:
 
 
 @bench.command()
-@click.argument("folder", metavar="DIR", type=A_PATH, help="A folder that `cmalight bench run` wrote.")
+@click.argument("folder", metavar="DIR", type=A_PATH)
 @click.option("--out", type=A_PATH, metavar="DIR", help="Where the report goes [DIR/report].")
 @click.option("--spec", metavar="PRESET|SPEC.toml", help="Show the runs of this spec [those that DIR was made from].")
 @click.option("--recorded", is_flag=True, help="Show the runs as recorded, although the code has changed since.")
 def report(folder: Path, out: Path | None, spec: str | None, recorded: bool) -> None:
-    """Write a page with curves, profiles and tables of the runs of the current spec."""
+    """Write a page with curves, profiles and tables of the runs in the results folder DIR."""
     from cmalight import bench as library
 
     show_messages(quiet=False)
@@ -100,9 +112,7 @@ def report(folder: Path, out: Path | None, spec: str | None, recorded: bool) -> 
 
 
 @bench.command()
-@click.argument(
-    "folders", metavar="DIR...", type=A_PATH, nargs=-1, required=True, help="Folders that `cmalight bench run` wrote."
-)
+@click.argument("folders", metavar="DIR...", type=A_PATH, nargs=-1, required=True)
 @click.option("--out", type=A_PATH, metavar="DIR", required=True, help="A folder, or NAME.tar.xz for an archive.")
 def merge(folders: tuple[Path, ...], out: Path) -> None:
     """Merge results folders into one."""
@@ -121,7 +131,7 @@ def demo(context: click.Context, /, out: Path, quiet: bool) -> None:
     from cmalight import bench as library
 
     show_messages(quiet=quiet)
-    code = _conclude(library.run("demo", out, progress=not quiet), out, quiet=quiet)
+    code = _conclude(library.run("demo", out, workers=os.cpu_count() or 1, progress=not quiet), out, quiet=quiet)
     click.echo(f"report: {library.write_report(out).resolve()}")
     context.exit(code)
 

@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from cmalight.datasets import Entry
 
-_NAME = click.argument("name", help="A name that `cmalight datasets list` shows.")
+_NAME = click.argument("name")
 
 
 @click.group()
@@ -35,7 +35,7 @@ def list_datasets() -> None:
 @datasets.command()
 @_NAME
 def info(name: str) -> None:
-    """Describe the data set NAME: size, encoding, origin, licence, citation."""
+    """Describe the data set NAME of `cmalight datasets list`: size, encoding, origin, licence, citation."""
     from cmalight import datasets as library
 
     entry = library.dataset_info(name)
@@ -45,13 +45,14 @@ def info(name: str) -> None:
 
 
 @datasets.command()
-@_NAME
-def fetch(name: str) -> None:
-    """Download the data set NAME if it is not here, check it and cache it."""
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, help="Names that `cmalight datasets list` shows.")
+def fetch(names: tuple[str, ...]) -> None:
+    """Download the data sets NAME... that are not here, check and cache them."""
     from cmalight import datasets as library
 
-    path = library.fetch(name)
-    click.echo(f"{name} needs no file: there is nothing to fetch" if path is None else f"{name}: {path}")
+    for name in names:
+        path = library.fetch(name)
+        click.echo(f"{name} needs no file: there is nothing to fetch" if path is None else f"{name}: {path}")
 
 
 def _facts(entry: Entry, place: str) -> Iterator[tuple[str, str]]:
@@ -66,6 +67,9 @@ def _facts(entry: Entry, place: str) -> Iterator[tuple[str, str]]:
         yield "from", url
     yield "sha256", entry.sha256 or ""
     yield "values", f"sha256 {entry.values_sha256}" if entry.values_sha256 else ""
+    if entry.file and not (entry.sha256 or entry.values_sha256):
+        yield "checksum", "none is known; the numbers of rows and columns are checked"
+    yield "group", entry.group
     yield "licence", entry.licence
     yield "citation", entry.citation
     yield "homepage", entry.homepage

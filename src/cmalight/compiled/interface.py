@@ -100,7 +100,7 @@ class Job(ctypes.Structure):
         *((name, _I64) for name in ("samples", "input_size", "target_size")),
         *((name, _POINTER) for name in ("inputs", "targets", "rows")),
         *((name, _I64) for name in ("rows_count", "batch_size", "first_step", "steps")),
-        *((name, _POINTER) for name in ("factors", "losses")),
+        *((name, _POINTER) for name in ("factors", "losses", "counts", "outputs")),
         *((name, _I64) for name in ("loss", "ignored")),
         ("smoothing", _DOUBLE),
         *((name, _POINTER) for name in ("loss_weight", "positive_weight", "workspace")),

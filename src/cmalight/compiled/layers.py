@@ -63,45 +63,54 @@ class Stack:
         layers: In the order of the forward pass.
         parameters: Every parameter of the model.
         batch_norm: Whether a layer needs more than one row in every batch.
+        training: Stands for the training flag of every module; None takes each one's own.
     """
 
     shape: tuple[int, ...]
     dtype: torch.dtype
+    training: bool | None = None
     layers: list[LayerSpec] = field(default_factory=list)
     parameters: list[nn.Parameter] = field(default_factory=list)
     batch_norm: bool = False
     _seen: set[int] = field(default_factory=set)
 
-    def add(self, spec: LayerSpec, *tensors: Tensor | None) -> None:
-        """Append a layer whose parameters and buffers are `tensors`."""
-        for tensor in tensors:
-            if tensor is not None:
-                self._check(tensor)
+    def trains(self, module: nn.Module) -> bool:
+        """Whether a module is in training mode."""
+        return module.training if self.training is None else self.training
+
+    def add(self, spec: LayerSpec) -> None:
+        """Append a layer."""
+        for parameter in (spec.weight, spec.bias):
+            if parameter is not None:
+                self._check(parameter, nn.Parameter, self.dtype)
+                self.parameters.append(parameter)  # type: ignore[arg-type]
+        for buffer, dtype in zip(spec.buffers, (self.dtype, self.dtype, torch.int64), strict=False):
+            self._check(buffer, Tensor, dtype)
         self.layers.append(spec)
 
-    def _check(self, tensor: Tensor) -> None:
+    def _check(self, tensor: Tensor, kind: type[Tensor], dtype: torch.dtype) -> None:
         if id(tensor) in self._seen:
             raise CannotCompile("two layers share a parameter or a buffer")
         self._seen.add(id(tensor))
-        is_parameter = type(tensor) is nn.Parameter
-        if type(tensor) not in (nn.Parameter, Tensor) or tensor.device.type != "cpu" or not tensor.is_contiguous():
+        if type(tensor) is not kind:
+            raise CannotCompile(f"a layer has a {type(tensor).__name__} in the place of a {kind.__name__}")
+        if tensor.device.type != "cpu" or not tensor.is_contiguous():
             raise CannotCompile("a parameter or a buffer is not a plain contiguous tensor on the CPU")
         if tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None):
             raise CannotCompile("a parameter has hooks")
-        if (is_parameter or tensor.is_floating_point()) and tensor.dtype != self.dtype:
-            raise CannotCompile(f"the model mixes {tensor.dtype} with {self.dtype}")
+        if tensor.dtype != dtype:
+            raise CannotCompile(f"the model mixes {tensor.dtype} with {dtype}")
         if tensor.numel() == 0:
             raise CannotCompile("a parameter has no elements")
-        if is_parameter:
-            self.parameters.append(tensor)  # type: ignore[arg-type]
 
 
-def lower(model: nn.Module, inputs: Tensor) -> Stack:
+def lower(model: nn.Module, inputs: Tensor, training: bool | None = None) -> Stack:
     """The layers of a model.
 
     Args:
         model: Whose forward pass is to be compiled.
         inputs: The inputs of all samples.
+        training: See `Stack`.
 
     Returns:
         Its layers and parameters.
@@ -111,7 +120,7 @@ def lower(model: nn.Module, inputs: Tensor) -> Stack:
     """
     if any(getattr(module_hooks, name) for name in _GLOBAL_HOOKS):
         raise CannotCompile("there are global module hooks")
-    stack = Stack(tuple(inputs.shape[1:]), inputs.dtype)
+    stack = Stack(tuple(inputs.shape[1:]), inputs.dtype, training)
     _lower(model, stack)
     if not stack.layers:
         raise CannotCompile("the model has no layers")
@@ -146,7 +155,7 @@ def _linear(module: nn.Linear, stack: Stack) -> None:
     rows = math.prod(stack.shape[:-1])
     spec = LayerSpec(Kind.LINEAR, rows, module.in_features, module.out_features, module.weight, module.bias)
     _expect_shapes(module, {"weight": (module.out_features, module.in_features), "bias": (module.out_features,)})
-    stack.add(spec, module.weight, module.bias)
+    stack.add(spec)
     stack.shape = (*stack.shape[:-1], module.out_features)
 
 
@@ -161,7 +170,7 @@ def _embedding(module: nn.Embedding, stack: Stack) -> None:
     padding = -1 if module.padding_idx is None else module.padding_idx
     rows, width = math.prod(stack.shape), module.embedding_dim
     _expect_shapes(module, {"weight": (module.num_embeddings, width)})
-    stack.add(LayerSpec(Kind.EMBEDDING, rows, 1, width, module.weight, flag=padding), module.weight)
+    stack.add(LayerSpec(Kind.EMBEDDING, rows, 1, width, module.weight, flag=padding))
     stack.shape = (*stack.shape, width)
 
 
@@ -177,7 +186,7 @@ def _flatten(module: nn.Flatten, stack: Stack) -> None:
 
 def _dropout(module: nn.Dropout, stack: Stack) -> None:
     _check_in_place(module, stack)
-    if not module.training or module.p == 0:
+    if not stack.trains(module) or module.p == 0:
         return
     if module.p == 1:
         raise CannotCompile("Dropout drops everything")
@@ -193,19 +202,20 @@ def _batch_norm(module: nn.BatchNorm1d, stack: Stack) -> None:
     has_running = all(one is not None for one in running)
     if not has_running and any(one is not None for one in running):
         raise CannotCompile("BatchNorm1d has only some of its running statistics")
-    if module.training and module.track_running_stats != has_running:
+    if stack.trains(module) and module.track_running_stats != has_running:
         raise CannotCompile("BatchNorm1d has running statistics that do not go with track_running_stats")
-    by_batch = module.training or not has_running
+    by_batch = stack.trains(module) or not has_running
     stack.batch_norm |= by_batch
     width, momentum = module.num_features, -1.0 if module.momentum is None else float(module.momentum)
     names = ("weight", "bias", "running_mean", "running_var")
     _expect_shapes(module, {**dict.fromkeys(names, (width,)), "num_batches_tracked": ()})
     buffers = running if has_running else ()
     parameters = module.weight, module.bias
-    spec = LayerSpec(
-        Kind.BATCH_NORM, 1, width, width, *parameters, flag=by_batch, a=module.eps, b=momentum, buffers=buffers
+    stack.add(
+        LayerSpec(
+            Kind.BATCH_NORM, 1, width, width, *parameters, flag=by_batch, a=module.eps, b=momentum, buffers=buffers
+        )
     )
-    stack.add(spec, *parameters, *buffers)
 
 
 def _layer_norm(module: nn.LayerNorm, stack: Stack) -> None:
@@ -216,7 +226,7 @@ def _layer_norm(module: nn.LayerNorm, stack: Stack) -> None:
     rows = math.prod(stack.shape) // width
     _expect_shapes(module, dict.fromkeys(("weight", "bias"), normalized))
     parameters = module.weight, module.bias
-    stack.add(LayerSpec(Kind.LAYER_NORM, rows, width, width, *parameters, a=module.eps), *parameters)
+    stack.add(LayerSpec(Kind.LAYER_NORM, rows, width, width, *parameters, a=module.eps))
 
 
 def _activation(function: Function, *options: str) -> Callable[[Any, Stack], None]:

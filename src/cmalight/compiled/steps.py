@@ -91,7 +91,8 @@ class Steps:
             elif self.method is not Method.GRADIENT:
                 one.first, one.second = group["betas"]
                 one.eps = group["eps"]
-                one.flag = self.method is Method.SOAP or bool(group["decoupled_weight_decay"])
+                decoupled = isinstance(self._optimizer, AdamW)  # before torch 2.7 its groups do not say it
+                one.flag = self.method is Method.SOAP or bool(group.get("decoupled_weight_decay", decoupled))
                 one.refresh_interval = group.get("refresh_interval", 1)
         return result
 
@@ -101,17 +102,16 @@ class Steps:
         return [t for p in self._trained if p in state for t in state[p].values() if isinstance(t, Tensor)]
 
     def fill(self, structures: ctypes.Array[interface.Parameter]) -> None:
-        """Put the addresses of parameters and their state as they are now into the kernel's structures.
+        """Put the addresses of the parameters' state as they are now into the kernel's structures.
 
         Args:
             structures: One per parameter.
 
         Raises:
-            CannotCompile: The state does not fit the parameter.
+            CannotCompile: The state does not fit the parameter, or entries are missing.
         """
         self._new = []
         for one, param, number in zip(structures, self._parameters, self.group_of, strict=True):
-            one.value = param.data_ptr()
             if number < 0 or self.method is Method.GRADIENT:
                 continue
             state = self._optimizer.state.get(param, {})
@@ -136,11 +136,19 @@ class Steps:
         return state, ("momentum_buffer",)
 
     def _counted_state(self, param: nn.Parameter, state: dict[str, Any]) -> dict[str, Any]:
-        if not state:
+        if not state and self.method is not Method.ADAGRAD:  # which has its state from the beginning
             dtype = torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32
             state = {"step": torch.tensor(0.0, dtype=dtype)}
             state |= {name: torch.zeros_like(param).detach() for name in _STATE[self.method]}
             self._new.append((param, state))
+        is_soap = self.method is Method.SOAP
+        missing = {"step", *_STATE[self.method]} - state.keys()
+        if is_soap:  # only sides up to `max_side` have a factor and its basis
+            missing -= {name for side in ("left", "right") if side not in state for name in (side, f"{side}_basis")}
+        if missing:
+            raise CannotCompile(f"the optimizer's state has no {', '.join(sorted(missing))}")
+        if not (isinstance(state["step"], int) if is_soap else _is_count(state["step"])):
+            raise CannotCompile(f"the optimizer's state has the step {state['step']!r}")
         return state
 
     def taken(self, count: int) -> None:
@@ -180,6 +188,10 @@ def _method(optimizer: Any) -> Method:
         if isinstance(group["lr"], Tensor):
             raise CannotCompile(f"lr of {kind.__name__} is a Tensor; expected a float")
     return method
+
+
+def _is_count(step: Any) -> bool:
+    return isinstance(step, Tensor) and step.dim() == 0 and step.is_floating_point()
 
 
 def _side(param: Tensor, name: str) -> int:

@@ -81,6 +81,7 @@ class Entry:
         licence: Of the data.
         citation: Whom to cite.
         homepage: Where the data set is described.
+        group: Group of its problems in the test-bed's report: "small" or "big" for the paper's.
         part: Use only that many rows of each part; None for all.
     """
 
@@ -102,6 +103,7 @@ class Entry:
     licence: str = ""
     citation: str = ""
     homepage: str = ""
+    group: str = ""
     part: int | None = None
 
     @property

@@ -35,18 +35,7 @@ def raw_data(entry: Entry) -> Raw:
     cached = _load(values_path(entry, path))
     if cached is not None:
         return cached
-    downloaded = path is None
-    path = path or _download(entry)
-    try:
-        if entry.sha256 and not entry.values_sha256 and pooch.file_hash(str(path)) != entry.sha256:
-            raise DataError(
-                f"{path} has another sha256 than {entry.file} of {entry.name}; delete it. {_by_hand(entry)}"
-            )
-        raw = _checked(entry, entry.source.read(path))
-    except DataError:
-        if downloaded:
-            path.unlink(missing_ok=True)
-        raise
+    path, raw = _downloaded(entry) if path is None else (path, _read(entry, path))
     arrays = {name: _narrowed(array) for name, array in raw.arrays().items()}
     narrow = replace(raw, **arrays)  # type: ignore[arg-type]
     try:
@@ -54,6 +43,13 @@ def raw_data(entry: Entry) -> Raw:
     except OSError as error:
         _logger.warning("%s could not be cached in %s (%s)", entry.name, cache_folder(), error.strerror)
     return narrow
+
+
+def _read(entry: Entry, path: Path) -> Raw:
+    """Return the values in a file, checked."""
+    if entry.sha256 and not entry.values_sha256 and pooch.file_hash(str(path)) != entry.sha256:
+        raise DataError(f"{path} has another sha256 than {entry.file} of {entry.name}")
+    return _checked(entry, entry.source.read(path))
 
 
 def where(entry: Entry) -> str:
@@ -90,8 +86,8 @@ def _download_path(entry: Entry) -> Path:
     return cache_folder() / "files" / _file_name(entry) / entry.file
 
 
-def _download(entry: Entry) -> Path:
-    """Try the addresses in turn; the file appears in the cache when it is complete."""
+def _downloaded(entry: Entry) -> tuple[Path, Raw]:
+    """Try the addresses in turn until one sends the right values; a wrong file is deleted."""
     path = _download_path(entry)
     pooch.get_logger().setLevel(logging.WARNING)
     shows_bar = sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None
@@ -101,23 +97,25 @@ def _download(entry: Entry) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(path.with_name(f"{path.name}.lock")):
             for url in entry.urls:
-                _logger.info("downloading %s from %s", entry.file, url)
-                known = None if entry.values_sha256 or not entry.sha256 else f"sha256:{entry.sha256}"
+                if not path.is_file():
+                    _logger.info("downloading %s from %s", entry.file, url)
                 try:
-                    return Path(pooch.retrieve(url, known, fname=path.name, path=path.parent, downloader=how))
-                except (requests.RequestException, ValueError) as error:
+                    pooch.retrieve(url, None, fname=path.name, path=path.parent, downloader=how)
+                    return path, _read(entry, path)
+                except requests.RequestException as error:
                     failures.append(f"{url}: {_reason(error)}")
+                except DataError as error:
+                    path.unlink(missing_ok=True)
+                    failures.append(f"{url} sends a wrong file: {error}")
     except OSError as error:
         raise DataError(f"{path.parent} cannot be written to ({error.strerror}); set CMALIGHT_CACHE") from error
     raise DataError(f"{entry.file} of {entry.name} could not be downloaded ({'; '.join(failures)}). {_by_hand(entry)}")
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: requests.RequestException) -> str:
     if isinstance(error, requests.HTTPError) and error.response is not None:
         return f"answers {error.response.status_code} {error.response.reason}"
-    if isinstance(error, requests.RequestException):
-        return "cannot be reached, or the connection broke"
-    return "sends a file with the wrong sha256"
+    return "cannot be reached, or the connection broke"
 
 
 def _by_hand(entry: Entry) -> str:

@@ -58,11 +58,11 @@ def finite_flags(tensors: Sequence[Tensor]) -> list[bool]:
     flags = [True] * len(tensors)
     if numbers:
         counted = _real([tensors[i] for i in numbers])
-        sums = [t.sum() for t in counted]  # not finite where a number is not, and where the sum overflows
-        device, dtype = sums[0].device, accumulation_dtype(sums[0].device)
-        found = torch.isfinite(torch.stack([value.to(device, dtype) for value in sums])).tolist()
-        for number, t, is_finite in zip(numbers, counted, found, strict=True):
-            flags[number] = is_finite or bool(torch.isfinite(t).all())
+        largest = torch._foreach_norm(counted, math.inf)
+        device, dtype = largest[0].device, accumulation_dtype(largest[0].device)
+        found = torch.isfinite(torch.stack([value.to(device, dtype) for value in largest])).tolist()
+        for number, is_finite in zip(numbers, found, strict=True):
+            flags[number] = is_finite
     return flags
 
 

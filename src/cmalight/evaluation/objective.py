@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map, tree_structure, tree_unflatten
+from torch.utils._pytree import tree_map
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -27,20 +27,21 @@ from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.counting import batch_size, refuse_broadcast, sample_count
 from cmalight.evaluation.norms import accumulation_dtype
 from cmalight.evaluation.randomness import random_state_kept, seed_everything
-from cmalight.evaluation.ranks import communicates, ranks_of, reshard, unwrapped
-from cmalight.evaluation.sample import SEED, sample_parts
+from cmalight.evaluation.ranks import Ranks, communicates, ranks_of, reshard, unwrapped
 from cmalight.evaluation.state import modules_kept
 
 Forward = Callable[[Any, Any], tuple[Tensor, Any]]
-_PARTS = 16  # into which a batch is cut, to see how much its rows differ
+_SEED = 0x5A3917  # for the random numbers that every evaluation draws
+_PROBED = 4  # batches of a probe
 _NOWHERE = torch.empty(0)  # stands for the parameters of a model that has none
 
 
 class Objective:
-    """The loss that is watched: calling it gives the mean loss per sample at the current weights.
+    """The loss that is minimised: calling it gives the mean loss per sample over all data, at the current weights.
 
-    An evaluation leaves no trace: buffers of model and loss, gradients, train/eval modes and the global random state
-    are as before, and no layer can write into the data.
+    Every evaluation draws the same random numbers (dropout, augmentation, order), so that it is a function of the
+    weights. It leaves no trace: buffers of model and loss, gradients, train/eval modes and the global random state are
+    as before, and no layer can write into the data.
 
     Args:
         model: Run in training mode, as the epoch runs it; modules frozen in eval mode stay so as long as the model
@@ -52,18 +53,18 @@ class Objective:
         mode: "train", or "eval" to evaluate with dropout off and BatchNorm's running statistics.
         eval_batch_size: Evaluate batches of this size instead of the loader's, if the data are tensors. It changes
             the value if a layer works across the batch, as BatchNorm does.
-        sample_rows: The numbers of the rows that `sample()` uses; by default some are drawn at random.
         process_group: The ranks that share the evaluation: a group, False for this rank alone, or None for the group
             of the model, or else all ranks. Each rank evaluates the data of its loader; with a DistributedSampler
             every row counts once.
 
     Attributes:
         evaluations: Full evaluations so far.
-        evaluated_rows: Rows evaluated so far on this rank, by full evaluations and by samples.
+        evaluated_rows: Rows evaluated so far on this rank.
         samples: The sum of the counts of the last full evaluation.
         rows: The rows of the last full evaluation on this rank.
         modules: The model and, where it is a module, the loss.
         before_batch: Called before each batch of a full evaluation; it may raise to stop the evaluation.
+        fast: Another way to compute the same mean, such as a compiled one; None runs the model.
 
     Raises:
         ValueError: If an argument cannot be used, such as an iterator, which ends after one pass.
@@ -88,7 +89,6 @@ class Objective:
         forward: Forward | None = None,
         mode: Literal["train", "eval"] = "train",
         eval_batch_size: int | None = None,
-        sample_rows: Sequence[int] | None = None,
         process_group: Any = None,
     ) -> None:
         check_choice("mode", mode, ("train", "eval"))
@@ -118,8 +118,8 @@ class Objective:
         self.before_batch: Callable[[], object] | None = None
         self._forward = forward
         self._eval_batch_size = eval_batch_size
-        self._sample_rows = sample_rows
-        self._sample: Sample | None = None
+        self.fast: Callable[[], float] | None = None
+        self._probed: list[Any] | None = None
 
     def __call__(self) -> float:
         """Evaluate f at the current weights.
@@ -128,8 +128,11 @@ class Objective:
             The mean loss per sample over the data of all ranks.
         """
         self.evaluations += 1
+        if self.fast is not None and self.samples:
+            self.evaluated_rows += self.rows
+            return self.fast()
         with self.without_a_trace():
-            batches = self._own_part()
+            batches = self._rank_data()
             if not self._ranks.alone and communicates(self.model):
                 self._refuse_unequal_passes(batches)
             before = self.evaluated_rows
@@ -137,22 +140,17 @@ class Objective:
             self.rows = self.evaluated_rows - before
         return mean
 
-    def sample(self) -> Sample:
-        """A fixed small part of the data with fixed random numbers: the same part in every call.
+    def probe(self) -> float:
+        """Evaluate a few whole batches, the same ones every time: a cheap estimate of f.
 
         Returns:
-            What gives its mean loss when it is called.
+            Their mean loss per sample, over all ranks.
         """
-        if self._sample is None:
-            with self._sample_parts() as parts:
-                self._sample = Sample(self, next(parts, []))
-        return self._sample
-
-    @contextmanager
-    def _sample_parts(self) -> Iterator[Iterator[list[Any]]]:
         with self.without_a_trace():
-            seed_everything(SEED)  # for data sets that draw random numbers, as augmentation does
-            yield sample_parts(self._own_part(), products=_products_per_row(self.model), rows=self._sample_rows)
+            if self._probed is None:
+                self._probed = list(itertools.islice(self._shuffled(), _PROBED))
+                seed_everything(_SEED)
+            return self._mean_loss(self._probed)[0]
 
     def is_like(self, other: Any) -> bool:
         """Whether another objective gives the same values: it has the same model, loss and data.
@@ -171,7 +169,7 @@ class Objective:
         )
 
     @property
-    def _ranks(self) -> Any:
+    def _ranks(self) -> Ranks:
         return ranks_of(self.model, self.process_group)
 
     @contextmanager
@@ -188,46 +186,12 @@ class Objective:
                     self.model.eval()
                 elif not self.model.training:
                     self.model.train()
+                seed_everything(_SEED)
                 yield
         finally:
             reshard(self.model)
 
-    def error_of_sample(self, pieces: Sequence[Any]) -> float:
-        """How far the sample's mean loss may be from that of all data.
-
-        A sample shows its own standard error only, which is far too small where a few rows in a thousand make up most
-        of the loss. So other parts of the same size are evaluated, too.
-
-        Args:
-            pieces: The sample, in small batches.
-
-        Returns:
-            The distance to the mean of several parts plus the standard error of that mean. If the data are no more
-            than the sample, or another part is not finite: the standard error by the pieces; 0 if there is one only.
-        """
-        with self._sample_parts() as drawn:
-            parts = list(drawn)
-        shared = int(min(row[0] for row in self._ranks.gather(float(len(parts)))))
-        if shared > 1:
-            mean, by_parts = self._mean_and_error(parts[:shared])
-            distance = abs(self.sample()() - mean) + by_parts
-            if math.isfinite(distance):
-                return distance
-        return self._mean_and_error([[piece] for piece in pieces])[1]
-
-    def _mean_and_error(self, parts: Sequence[Sequence[Any]]) -> tuple[float, float]:
-        """The mean over the losses of these parts, over all ranks, and its standard error."""
-        with self.without_a_trace():
-            seed_everything(SEED)
-            losses = [loss / samples for loss, samples in map(self._own_sum, parts) if samples]
-        sums = [sum(losses), sum(loss * loss for loss in losses), float(len(losses))]
-        total, squares, count = (sum(column) for column in zip(*self._ranks.gather(*sums), strict=True))
-        if count < 2:
-            return total, 0.0
-        error = math.sqrt(max(0.0, squares - total * total / count) / (count - 1) / count)
-        return total / count, error if math.isfinite(error) else 0.0
-
-    def _own_part(self) -> Iterable[Any]:
+    def _rank_data(self) -> Iterable[Any]:
         """What this rank evaluates, in batches of the size that was asked for."""
         data, size = self.data, self._eval_batch_size
         if isinstance(data, TensorBatches):
@@ -243,20 +207,28 @@ class Objective:
             return TensorBatches(*data.dataset.tensors, batch_size=size, order="fixed")
         return data
 
-    def _mean_loss(self, batches: Iterable[Any], *, breakable: bool = True) -> tuple[float, float]:
-        ranks = ranks_of(self.model, self.process_group)
-        rows = ranks.gather(*self._own_sum(batches, breakable=breakable))
+    def _shuffled(self) -> Iterator[Any]:
+        """Batches of this rank in random order: data may be sorted."""
+        data = self._rank_data()
+        if isinstance(data, TensorBatches):
+            return iter(TensorBatches(*data.tensors, batch_size=data.batch_size, seed=_SEED))
+        if isinstance(data, list | tuple):
+            return (data[i] for i in torch.randperm(len(data)).tolist())
+        return iter(data)
+
+    def _mean_loss(self, batches: Iterable[Any]) -> tuple[float, float]:
+        rows = self._ranks.gather(*self._own_sum(batches))
         loss_sum, samples = (sum(column) for column in zip(*rows, strict=True))
         if not samples:
             raise ValueError("Objective has no sample to evaluate: the data are empty")
         return loss_sum / samples, samples
 
-    def _own_sum(self, batches: Iterable[Any], *, breakable: bool = False) -> tuple[float, float]:
+    def _own_sum(self, batches: Iterable[Any]) -> tuple[float, float]:
         """The sum of this rank's losses, and their number."""
         total: Tensor | None = None
         samples = 0.0
         for batch in batches:
-            if breakable and self.before_batch is not None:
+            if self.before_batch is not None:
                 self.before_batch()
             loss, count = self.evaluate(batch)
             if not count:  # every target is ignored, and the mean over none is NaN
@@ -329,46 +301,6 @@ class Objective:
             )
 
 
-class Sample:
-    """Calling it gives the mean loss of the same few batches, with the same random numbers, every time.
-
-    Args:
-        objective: What is evaluated.
-        batches: On what.
-    """
-
-    def __init__(self, objective: Objective, batches: Sequence[Any]) -> None:
-        self._objective = objective
-        self._batches = list(batches)
-
-    def __call__(self) -> float:
-        """Evaluate the sample; a time limit does not break it off, because the last window must be judged.
-
-        Returns:
-            The mean loss per sample, over all ranks.
-        """
-        objective = self._objective
-        with objective.without_a_trace():
-            seed_everything(SEED)
-            return objective._mean_loss(self._batches, breakable=False)[0]
-
-    def error(self) -> float:
-        """How far this mean may be from that of all data.
-
-        Returns:
-            The error; 0 where there is nothing to compare.
-        """
-        return self._objective.error_of_sample([part for batch in self._batches for part in _parts(batch)])
-
-
-def _products_per_row(model: nn.Module) -> float:
-    """Multiplications of a forward pass per row: one per weight, if all weights are of linear layers, else infinite."""
-    with_weights = [module for module in model.modules() if next(module.parameters(recurse=False), None) is not None]
-    if not all(isinstance(module, nn.Linear) for module in with_weights):
-        return math.inf
-    return sum(p.numel() for p in model.parameters())
-
-
 def _reiterable(data: Any) -> Any:
     if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
         return TensorBatches(*data, order="fixed")
@@ -413,16 +345,6 @@ def _generators_of(data: Any) -> list[torch.Generator]:
     samplers = (data, getattr(data, "sampler", None), getattr(data, "batch_sampler", None))
     found = [getattr(one, "generator", None) for one in samplers]
     return [generator for generator in found if isinstance(generator, torch.Generator)]
-
-
-def _parts(batch: Any) -> list[Any]:
-    """A batch in a few parts of at least two rows, where it is tensors of one length."""
-    leaves = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
-    rows = {len(leaf) if leaf.dim() else 0 for leaf in leaves}
-    if len(rows) != 1 or (count := min(_PARTS, rows.pop() // 2)) < 2:
-        return [batch]
-    pieces = [leaf.tensor_split(count) if isinstance(leaf, Tensor) else [leaf] * count for leaf in tree_leaves(batch)]
-    return [tree_unflatten(list(part), tree_structure(batch)) for part in zip(*pieces, strict=True)]
 
 
 def _same_tensors(left: Any, right: Any) -> bool:

@@ -60,11 +60,19 @@ def set_random_state(state: dict[str, Any]) -> None:
             torch.get_device_module(device).set_rng_state(value, *_where(device))
 
 
+def current_accelerator() -> torch.device | None:
+    """The accelerator of this process; None if there is none, or torch is too old to tell (2.6 raises)."""
+    try:
+        return torch.accelerator.current_accelerator()
+    except RuntimeError:  # pragma: no cover - torch 2.6
+        return None
+
+
 def seed_everything(seed: int) -> None:
     """Seed all global generators."""
     # Not torch.manual_seed: where there is no accelerator it formats a stack trace for later, which takes long.
     torch.default_generator.manual_seed(seed)
-    if (accelerator := torch.accelerator.current_accelerator()) is not None:  # pragma: no cover - needs one
+    if (accelerator := current_accelerator()) is not None:  # pragma: no cover - needs one
         device_module = torch.get_device_module(accelerator)
         getattr(device_module, "manual_seed_all", device_module.manual_seed)(seed)
     random.seed(seed)

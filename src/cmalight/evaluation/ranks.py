@@ -17,6 +17,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from cmalight.evaluation.randomness import current_accelerator
+
 _SECONDS = 1.0  # to wait at most for gloo to release a tensor; microseconds as a rule
 
 
@@ -158,4 +160,4 @@ def _device_for(group: Any) -> torch.device:
     """Where a collective of that group wants its tensors."""
     if any(name in dist.get_backend(group) for name in ("gloo", "mpi")):
         return torch.device("cpu")
-    return torch.accelerator.current_accelerator() or torch.device("cpu")  # pragma: no cover - needs an accelerator
+    return current_accelerator() or torch.device("cpu")  # pragma: no cover - needs an accelerator

@@ -1,4 +1,4 @@
-"""The state of a run, in one place: weights, buffers and extra state of model and loss, and the optimizer's state.
+"""The state of a run, in one place: weights, buffers and extra state of the modules, and the optimizer's state.
 
 Rolling back, evaluating without a trace, checkpoints and the test for finite values all use this definition.
 """
@@ -6,25 +6,28 @@ Rolling back, evaluating without a trace, checkpoints and the test for finite va
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves, tree_map
 
 from cmalight.evaluation.norms import distance, finite_flags
 from cmalight.evaluation.ranks import local_parts, reshard
 
-# Entries of a parameter group that belong to the user and to schedulers; other numbers there are the base's own state
-# (Prodigy and schedule-free optimizers keep theirs in the groups).
+# Entries of a parameter group that belong to the user and to schedulers. Everything else there is the optimizer's
+# state: Prodigy and schedule-free optimizers keep theirs in the groups.
 _OF_THE_USER = frozenset(
     (
-        *("params", "lr", "initial_lr", "max_lr", "min_lr", "betas", "momentum", "base_momentum", "max_momentum"),
-        *("weight_decay", "eps", "foreach", "fused", "maximize", "capturable", "differentiable", "param_names"),
+        *("params", "lr", "scheduled_lr", "initial_lr", "max_lr", "min_lr", "betas", "momentum", "base_momentum"),
+        *("max_momentum", "weight_decay", "eps", "foreach", "fused", "maximize", "capturable", "differentiable"),
+        "param_names",
     )
 )
 
@@ -32,12 +35,13 @@ _OF_THE_USER = frozenset(
 class ModuleState:
     """A copy of what a forward pass may change in modules: their buffers, also replaced ones, and extra state."""
 
-    def __init__(self, *roots: nn.Module) -> None:
+    def __init__(self, *roots: nn.Module, device: torch.device | None = None) -> None:
         self._buffers: list[tuple[nn.Module, dict[str, tuple[Tensor | None, Tensor | None]]]] = []
         self._extra: list[tuple[nn.Module, Any]] = []
         for root in roots:
             for module in root.modules():  # in an order that a model of the same build has, too
-                self._buffers.append((module, {n: (b, _clone(b)) for n, b in module._buffers.items()}))
+                # A module without buffers counts, too: its first forward pass may register some.
+                self._buffers.append((module, {n: (b, _clone(b, device)) for n, b in module._buffers.items()}))
                 if type(module).get_extra_state is not nn.Module.get_extra_state:
                     self._extra.append((module, copy.deepcopy(module.get_extra_state())))
 
@@ -56,7 +60,7 @@ class ModuleState:
             module.set_extra_state(copy.deepcopy(state))
 
     @torch.no_grad()
-    def mend(self, earlier: ModuleState) -> None:
+    def take_finite_from(self, earlier: ModuleState) -> None:
         """Take from an earlier copy the buffers that were finite in it and are not in this one."""
         before = dict(earlier._buffers)
         found = [
@@ -94,24 +98,37 @@ class ModuleState:
 
 @dataclass
 class Snapshot:
-    """A copy of the state of a run."""
+    """A copy of the state of a run.
+
+    Attributes:
+        weights: Of this rank, if they are sharded.
+        modules: Buffers and extra state.
+        state: The optimizer's `state`, by parameter or whatever else it uses as keys.
+        groups: What the optimizer keeps in its parameter groups, beside what the user set there.
+        attributes: What the optimizer keeps in attributes of its own.
+    """
 
     weights: list[Tensor]
     modules: ModuleState
-    base: dict[Tensor, dict[str, Any]]
+    state: dict[Any, Any]
     groups: list[dict[str, Any]]
+    attributes: dict[str, Any]
 
 
 class RunState:
     """All that training changes.
 
     Args:
-        optimizer: Whose parameters are trained, and whose own state counts.
-        modules: The model and, where it is a module, the loss; the first may be wrapped in DDP or sharded by FSDP2.
+        optimizer: Its parameters are trained, and its state counts.
+        modules: The model and, if it is a module, the loss; the first may be wrapped in DDP or sharded by FSDP2.
+        device: Device of the snapshots; None keeps each copy beside its original.
     """
 
-    def __init__(self, optimizer: Optimizer, modules: Sequence[nn.Module] = ()) -> None:
+    def __init__(
+        self, optimizer: Optimizer, modules: Sequence[nn.Module] = (), device: torch.device | None = None
+    ) -> None:
         self._optimizer = optimizer
+        self._device = device
         self.modules = tuple(modules)
 
     @property
@@ -123,62 +140,57 @@ class RunState:
     def snapshot(self) -> Snapshot:
         """Copy everything."""
         return Snapshot(
-            weights=[p.detach().clone() for p in local_parts(self.parameters)],
-            modules=ModuleState(*self.modules),
-            base={p: {k: _copied(v) for k, v in own.items()} for p, own in self._optimizer.state.items()},
-            groups=self._own_numbers(),
+            weights=[self._copy(p) for p in local_parts(self.parameters)],
+            modules=ModuleState(*self.modules, device=self._device),
+            state={key: self._copied(value) for key, value in self._optimizer.state.items()},
+            groups=self._copied(self._group_state()),
+            attributes=self._copied(_attributes(self._optimizer)),
         )
 
     @torch.no_grad()
-    def refresh(self, snapshot: Snapshot) -> Snapshot:
-        """The state as it is now, in the memory of an older snapshot where it fits."""
+    def refresh(self, old: Snapshot) -> Snapshot:
+        """Copy everything, into the memory of an old snapshot as far as it fits; the old one is lost."""
         here = local_parts(self.parameters)
-        if len(here) != len(snapshot.weights):
+        if len(here) != len(old.weights):
             return self.snapshot()
-        torch._foreach_copy_(snapshot.weights, here)
-        targets: list[Tensor] = []
-        sources: list[Tensor] = []
-        base: dict[Tensor, dict[str, Any]] = {}
-        for p, own in self._optimizer.state.items():
-            before = snapshot.base.get(p, {})
-            base[p] = {}
-            for key, value in own.items():
-                old = before.get(key)
-                if isinstance(value, Tensor) and isinstance(old, Tensor) and old.shape == value.shape:
-                    targets.append(old)
-                    sources.append(value)
-                    base[p][key] = old
-                else:
-                    base[p][key] = _copied(value)
-        if targets:
-            torch._foreach_copy_(local_parts(targets), local_parts(sources))
-        return Snapshot(snapshot.weights, ModuleState(*self.modules), base, self._own_numbers())
+        pairs = _Pairs(old.weights, here)
+        state: dict[Any, Any] = {}
+        for key, value in self._optimizer.state.items():
+            state[key] = pairs.matched(old.state.get(key), value, otherwise=self._copied)
+        pairs.copy()
+        modules = ModuleState(*self.modules, device=self._device)
+        attributes = self._copied(_attributes(self._optimizer))
+        return Snapshot(old.weights, modules, state, self._copied(self._group_state()), attributes)
+
+    def extend(self, snapshot: Snapshot) -> None:
+        """The optimizer has new groups, which the snapshot takes as they are now."""
+        now = self.snapshot()
+        snapshot.weights += now.weights[len(snapshot.weights) :]
+        snapshot.groups += now.groups[len(snapshot.groups) :]
 
     @torch.no_grad()
     def restore(self, snapshot: Snapshot) -> None:
         """Put everything back, bit for bit and in place."""
         self.go_to(snapshot.weights)
         snapshot.modules.restore()
-        state = self._optimizer.state
-        targets: list[Tensor] = []
-        sources: list[Tensor] = []
-        for p in [p for p in state if p not in snapshot.base]:
-            del state[p]
-        for p, saved in snapshot.base.items():
-            own = state[p]
-            for key in [key for key in own if key not in saved]:
-                del own[key]
-            for key, value in saved.items():
-                here = own.get(key)
-                if isinstance(value, Tensor) and isinstance(here, Tensor) and here.shape == value.shape:
-                    targets.append(here)
-                    sources.append(value)
-                else:
-                    own[key] = _copied(value)
-        if targets:
-            torch._foreach_copy_(local_parts(targets), local_parts(sources))
-        for group, numbers in zip(self._optimizer.param_groups, snapshot.groups, strict=False):
-            group.update(numbers)
+        state, pairs = self._optimizer.state, _Pairs()
+        for key in [key for key in state if key not in snapshot.state]:
+            del state[key]
+        for key, saved in snapshot.state.items():
+            p = key if isinstance(key, Tensor) else None
+            restored = pairs.matched(state.get(key), saved, otherwise=partial(_placed, p))
+            if isinstance(restored, dict) and isinstance(state.get(key), dict):
+                state[key].clear()
+                state[key].update(restored)
+            else:
+                state[key] = restored
+        for group, saved in zip(self._optimizer.param_groups, snapshot.groups, strict=False):
+            for name in [name for name in group if name not in _OF_THE_USER and name not in saved]:
+                del group[name]
+            group.update(pairs.matched(group, saved, otherwise=partial(_placed, None)))
+        attributes = vars(self._optimizer)
+        attributes.update(pairs.matched(attributes, snapshot.attributes, otherwise=partial(_placed, None)))
+        pairs.copy()
 
     @torch.no_grad()
     def go_to(self, weights: Sequence[Tensor], fraction: float = 1.0, start: Sequence[Tensor] = ()) -> None:
@@ -196,53 +208,80 @@ class RunState:
         """‖w − w of the snapshot‖, over all ranks that hold shards."""
         return distance(self.parameters, snapshot.weights)
 
-    def is_finite(self, snapshot: Snapshot) -> bool:
+    def is_finite(self, snapshot: Snapshot | None) -> bool:
         """Whether all that was finite in the snapshot still is; one wait for the device.
 
         A buffer that was never finite, such as an attention mask of −inf, does not count.
         """
-        now, before = list[Tensor](self.parameters), list[Tensor | None](snapshot.weights)
-        for buffer, value in snapshot.modules.pairs():
+        now: list[Tensor] = self.parameters
+        before: list[Any] = list(snapshot.weights) if snapshot is not None else [None] * len(now)
+        for buffer, value in snapshot.modules.pairs() if snapshot is not None else ():
             now.append(buffer)
             before.append(value)
-        for p, own in self._optimizer.state.items():
-            saved = snapshot.base.get(p, {})
-            for key, value in own.items():
-                if isinstance(value, Tensor):
-                    now.append(value)
-                    before.append(saved.get(key))
+        for key, value in self._optimizer.state.items():
+            saved = tree_leaves(snapshot.state.get(key)) if snapshot is not None else []
+            leaves = tree_leaves(value)
+            now += [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+            old = saved if len(saved) == len(leaves) else [None] * len(leaves)
+            before += [o for leaf, o in zip(leaves, old, strict=True) if isinstance(leaf, Tensor)]
         suspects = [old for flag, old in zip(finite_flags(local_parts(now)), before, strict=True) if not flag]
         return not any(old is None or finite_flags(local_parts([old]))[0] for old in suspects)
 
-    def _own_numbers(self) -> list[dict[str, Any]]:
-        """What the base keeps in its parameter groups, beside what the user set there."""
-        plain = bool | int | float
-        groups = self._optimizer.param_groups
-        return [{k: v for k, v in g.items() if k not in _OF_THE_USER and isinstance(v, plain)} for g in groups]
+    def _group_state(self) -> list[dict[str, Any]]:
+        return [{k: v for k, v in g.items() if k not in _OF_THE_USER} for g in self._optimizer.param_groups]
 
-    def pack(self, snapshot: Snapshot, *, weights: bool = True) -> dict[str, Any]:
-        """A snapshot as tensors and plain values, for a state_dict; without `weights`, of the modules only.
+    def _copy(self, tensor: Tensor) -> Tensor:
+        return tensor.detach().to(self._device or tensor.device, copy=True)
 
-        What is not in it is equal to the state that is saved beside it.
-        """
-        packed = snapshot.modules.state_dict()
-        if weights:
-            packed["weights"] = snapshot.weights
-            packed["base"] = [snapshot.base.get(p) for p in self.parameters]
-            packed["groups"] = snapshot.groups
-        return packed
+    def _copied(self, value: Any) -> Any:
+        return tree_map(lambda leaf: self._copy(leaf) if isinstance(leaf, Tensor) else copy.deepcopy(leaf), value)
+
+    def pack(self, snapshot: Snapshot) -> dict[str, Any]:
+        """A snapshot as tensors and plain values, for a state_dict."""
+        numbers = {p: i for i, p in enumerate(self.parameters)}
+        return {
+            **snapshot.modules.state_dict(),
+            "weights": snapshot.weights,
+            "state": {numbers.get(key, key): value for key, value in snapshot.state.items()},
+            "groups": snapshot.groups,
+            "attributes": snapshot.attributes,
+        }
 
     def unpack(self, packed: dict[str, Any]) -> Snapshot:
         """What `pack` gave, for a model of the same build, on the devices where its parameters are now."""
-        snapshot = self.snapshot()
+        snapshot, parameters = self.snapshot(), self.parameters
         snapshot.modules.load_state_dict(packed)
-        if "weights" in packed:
-            pairs = zip(local_parts(self.parameters), packed["weights"], strict=True)
-            snapshot.weights = [w.to(p.device, p.dtype, copy=True) for p, w in pairs]
-            own = zip(self.parameters, packed["base"], strict=True)
-            snapshot.base = {p: _on_device_of(p, values) for p, values in own if values is not None}
-            snapshot.groups = copy.deepcopy(packed["groups"])
+        pairs = zip(local_parts(parameters), packed["weights"], strict=True)
+        snapshot.weights = [w.to(self._device or p.device, p.dtype, copy=True) for p, w in pairs]
+        snapshot.state = {}
+        for key, value in packed["state"].items():
+            p = parameters[key] if isinstance(key, int) else None
+            snapshot.state[key if p is None else p] = _placed(p, value)
+        snapshot.groups = copy.deepcopy(packed["groups"])
+        snapshot.attributes = copy.deepcopy(packed["attributes"])
         return snapshot
+
+
+class _Pairs:
+    """Tensors to be overwritten and their new values, copied in one call."""
+
+    def __init__(self, targets: Sequence[Tensor] = (), sources: Sequence[Tensor] = ()) -> None:
+        self._targets, self._sources = list(targets), list(sources)
+
+    def matched(self, old: Any, new: Any, *, otherwise: Callable[[Any], Any]) -> Any:
+        """`new` in the memory of `old`, entry by entry; an entry that does not fit is what `otherwise` makes of it."""
+        if isinstance(new, dict):
+            before = old if isinstance(old, dict) else {}
+            return {k: self.matched(before.get(k), v, otherwise=otherwise) for k, v in new.items()}
+        if isinstance(new, Tensor) and isinstance(old, Tensor) and old.shape == new.shape and old.dtype == new.dtype:
+            self._targets.append(old)
+            self._sources.append(new)
+            return old
+        return otherwise(new)
+
+    def copy(self) -> None:
+        if self._targets:
+            torch._foreach_copy_(local_parts(self._targets), local_parts(self._sources))
 
 
 @contextmanager
@@ -258,15 +297,35 @@ def modules_kept(*modules: nn.Module) -> Iterator[None]:
         state.restore()
 
 
-def _copied(value: Any) -> Any:
-    return value.detach().clone() if isinstance(value, Tensor) else copy.deepcopy(value)
-
-
-def _on_device_of(p: Tensor, values: dict[str, Any]) -> dict[str, Any]:
-    """Step counters stay where torch keeps them: on the CPU, unless they were saved from a device."""
+def _attributes(optimizer: Optimizer) -> dict[str, Any]:
+    """Numbers and tensors that an optimizer keeps beside `state` and `param_groups`, such as a counter of steps."""
     return {
-        k: v.to(p.device, copy=True) if isinstance(v, Tensor) and v.dim() else _copied(v) for k, v in values.items()
+        name: value
+        for name, value in vars(optimizer).items()
+        if not name.startswith("_") and name not in _OF_TORCH and _is_plain(value)
     }
+
+
+_OF_TORCH = frozenset(("state", "param_groups", "defaults", "step", "grad_scale", "found_inf"))
+
+
+def _is_plain(value: Any) -> bool:
+    leaves = tree_leaves(value)
+    return all(
+        (isinstance(leaf, Tensor) and not isinstance(leaf, nn.Parameter)) or isinstance(leaf, bool | int | float)
+        for leaf in leaves
+    )
+
+
+def _placed(p: Tensor | None, value: Any) -> Any:
+    """A copy of a saved value; a step counter stays where torch keeps it: on the CPU, unless it was on a device."""
+
+    def place(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return copy.deepcopy(leaf)
+        return leaf.to(p.device, copy=True) if p is not None and leaf.dim() else leaf.clone()
+
+    return tree_map(place, value)
 
 
 def _is_expanded(buffer: Tensor) -> bool:
@@ -274,12 +333,13 @@ def _is_expanded(buffer: Tensor) -> bool:
     return any(stride == 0 and size > 1 for stride, size in zip(buffer.stride(), buffer.shape, strict=True))
 
 
-def _place_for(own: Tensor | None, value: Tensor | None) -> Tensor | None:
-    """The buffer that takes a saved value: the module's own, or a new one where it has grown or was not there yet."""
-    if value is None or own is None:
+def _place_for(buffer: Tensor | None, value: Tensor | None) -> Tensor | None:
+    """The buffer that takes a saved value: the module's, or a new one if it has grown or was not there yet."""
+    if value is None or buffer is None:
         return _clone(value)
-    return own if own.shape == value.shape and own.dtype == value.dtype else value.to(own.device, copy=True)
+    fits = buffer.shape == value.shape and buffer.dtype == value.dtype
+    return buffer if fits else value.to(buffer.device, copy=True)
 
 
-def _clone(buffer: Tensor | None) -> Tensor | None:
-    return None if buffer is None or is_lazy(buffer) else buffer.detach().clone()
+def _clone(buffer: Tensor | None, device: torch.device | None = None) -> Tensor | None:
+    return None if buffer is None or is_lazy(buffer) else buffer.detach().to(device or buffer.device, copy=True)

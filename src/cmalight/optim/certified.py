@@ -1,209 +1,243 @@
-"""Controlled(base, objective, certified=True): any base, with the convergence theorem of the paper's method."""
+"""Certified: epochs of any base, with the convergence theorem of the paper's method."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
-from torch.optim.sgd import sgd
 
 from cmalight.errors import check_whole
 from cmalight.evaluation.batches import TensorBatches
-from cmalight.optim.controlled import Controlled
-from cmalight.optim.host import is_zero
+from cmalight.evaluation.objective import Objective
+from cmalight.evaluation.state import RunState, Snapshot
+from cmalight.optim.line import Line
+from cmalight.optim.plain import gradient_step
 from cmalight.optim.reports import WindowReport
+from cmalight.optim.steps import BaseSteps, schedule_factor, warn_of_strangers
+from cmalight.optim.watched import attributes_to_copy, is_zero, refuse_unequal
 from cmalight.rules.certified import CertifiedMemory, CertifiedRule
 from cmalight.rules.epochs import InnerCycle
 
+_STALLED = 20  # epochs undone in a row, after which a warning says so
 
-class Certified(Controlled, certified=True):
+
+class Certified(BaseSteps):
     """Keeps an epoch of the base only if it lowers f; otherwise undoes it and runs one plain gradient epoch.
 
-    `Controlled(base, objective, certified=True)` makes one. A window is an epoch, and f is `objective()`, the loss on
-    all data. f does not include a weight decay of the base; to include it, add it to the loss. f(w^k) never
-    increases, and ‖∇f(w^k)‖ → 0 under the assumptions of docs/understand/theory.md; among them: an epoch sees every
-    sample once, and only its last batch may be short. Call `judge()` and `restart()` between epochs, or at the end of
-    training.
+    f is `objective()`, the loss on all data, with the same random numbers every time. It does not include a weight
+    decay of the base; to include it, add it to the loss. f(w^k) never increases, and ‖∇f(w^k)‖ → 0 under the
+    assumptions of docs/understand/theory.md; among them: an epoch sees every sample once, and only its last batch may
+    be short. Call `restart()` between epochs.
 
     It costs one evaluation of all data per epoch. A plain epoch that extends its step costs a few more.
 
     Args:
         base: Any torch optimizer whose `step()` needs no closure.
-        objective: An `Objective`, or any callable that returns the loss over all data at the current weights.
-        certified: True.
+        objective: An `Objective`, or any callable that returns the loss over all data at the current weights, a
+            function of the weights alone.
         steps_per_epoch: Number of steps of an epoch; by default the number of batches of the objective's data.
         total_steps: As in `Controlled`, for the base's learning rate.
         progress: As in `Controlled`, for the base's learning rate.
-        rule: The constants, such as `CertifiedRule(eta=0.1)`.
+        eta: The first learning rate of the plain epochs.
+
+    Attributes:
+        base: The optimizer that is watched.
+        objective: What is minimised.
+        report: The report on the last epoch; None before the first one ends.
+        last_lr: The learning rate that the last step used in the first parameter group.
+        steps: Steps so far, undone ones included.
 
     Raises:
         ValueError: If the number of steps of an epoch is not known, the base cannot be watched, or an argument is
             out of its range.
-    """
 
-    rule: CertifiedRule  # type: ignore[assignment]
-    _memory: CertifiedMemory | None  # type: ignore[assignment]
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from cmalight import Certified, Objective, TensorBatches
+        >>> _ = torch.manual_seed(0)
+        >>> x = torch.rand(1000, 8)
+        >>> loader = TensorBatches(x, x.sum(1, keepdim=True).sin(), batch_size=50)
+        >>> model, loss_fn = nn.Sequential(nn.Linear(8, 20), nn.Tanh(), nn.Linear(20, 1)), nn.MSELoss()
+        >>> base = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        >>> optimizer = Certified(base, Objective(model, loss_fn, loader), total_steps=5 * len(loader))
+        >>> for _ in range(5):
+        ...     for inputs, target in loader:
+        ...         loss_fn(model(inputs), target).backward()
+        ...         optimizer.step()
+        ...         optimizer.zero_grad()
+        >>> print(optimizer.report.outcome.name)
+        KEPT
+    """
 
     def __init__(
         self,
         base: Optimizer,
-        objective: Any,
+        objective: Callable[[], Any],
         *,
-        certified: bool = True,  # noqa: ARG002 - handed on by Controlled(..., certified=True)
         steps_per_epoch: int | None = None,
         total_steps: int | None = None,
         progress: Callable[[], float] | None = None,
-        rule: CertifiedRule | None = None,
+        eta: float = 0.5,
     ) -> None:
-        super().__init__(base, objective, total_steps=total_steps, progress=progress)
+        super().__init__(base, total_steps, progress)
+        if not callable(objective):
+            raise TypeError(f"Certified needs an Objective, or a callable that gives the loss, but got {objective!r}")
         if any("train_mode" in group for group in base.param_groups):
-            raise ValueError(
-                f"certified=True cannot watch {type(base).__name__}: it trains at one point, judges another"
-            )
-        self.rule = CertifiedRule() if rule is None else rule
+            raise ValueError(f"Certified cannot watch {type(base).__name__}: it trains at one point and judges another")
+        modules = objective.modules if isinstance(objective, Objective) else ()
+        if isinstance(objective, Objective):
+            warn_of_strangers(self, objective.model)
+        self.objective = objective
         self.steps_per_epoch, self._last_batch = _epoch_of(objective, steps_per_epoch)
+        self.report: WindowReport | None = None
+        self.steps = 0
+        self._rule = CertifiedRule(eta=eta)
+        self._memory: CertifiedMemory | None = None
+        self._start: Snapshot | None = None
+        self._steps_since = 0  # the start
+        self._run_state = RunState(base, modules)
+
+    @property
+    def scale(self) -> float:
+        """The factor of the base's learning rate, in (0, 1]."""
+        return 1.0 if self._memory is None else self._memory.scale
 
     @property
     def eta(self) -> float:
         """η, the learning rate of the plain epochs; it never grows."""
-        return self.rule.eta if self._memory is None else self._memory.eta
+        return self._rule.eta if self._memory is None else self._memory.eta
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
         return False  # GradScaler unscales the gradients itself, for plain steps too
 
-    @property
-    def _memory_now(self) -> CertifiedMemory:  # type: ignore[override]
-        if self._memory is None:
-            batches = self.steps_per_epoch - 1 + self._last_batch
-            position = self.steps % self.steps_per_epoch
-            f_0 = self._evaluate()
-            self._memory = self.rule.init(f_0, epoch=self.steps_per_epoch, batches=batches, position=position)
-        return self._memory
+    def _watched_step(self, _: Tensor | float | None) -> None:
+        """One step of the base, or a plain gradient step; after the last step of an epoch f decides."""
+        memory = self._begun()
+        if memory.plain:
+            self._plain_step(memory.eta)
+        else:
+            self._base_step(memory.scale * schedule_factor(self._fraction_done(self.steps)))
+        self.steps += 1
+        self._steps_since += 1
+        if self._steps_since >= self.steps_per_epoch:
+            self._close_epoch(memory)
 
-    def advance(self, count: int, run: Callable[[list[float]], Tensor]) -> Tensor:  # noqa: ARG002
-        """Refused: an engine that takes steps of the base cannot take plain ones.
-
-        Args:
-            count: As in `Controlled`.
-            run: As in `Controlled`.
+    def restart(self) -> None:
+        """Take the current weights as the new start, between epochs; scale and η are as at the beginning.
 
         Raises:
-            RuntimeError: Always.
+            ValueError: If the weights or the optimizer's state are not finite.
         """
-        raise RuntimeError("certified=True takes plain gradient steps, too, which an engine cannot: train eagerly")
+        if not self._run_state.is_finite(None):
+            raise ValueError("restart() found weights or optimizer state that are not finite: load finite ones first")
+        self._memory = self._start = None
+        self._steps_since = 0
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters to the base, between steps; an undo takes them as they are now.
+
+        Args:
+            param_group: As in torch.
+        """
+        super().add_param_group(param_group)
+        if self._start is not None:
+            self._run_state.extend(self._start)
 
     @torch.no_grad()
-    def judge(self) -> WindowReport | None:
-        """Close the window now; call it between epochs, or at the end of training.
+    def _begun(self) -> CertifiedMemory:
+        """The memory for this step; the first step of a run copies the state."""
+        if self._memory is None:
+            self._memory = self._rule.init(float(self.objective()), self.steps_per_epoch - 1 + self._last_batch)
+        if self._start is None:
+            self._start = self._run_state.snapshot()
+        return self._memory
 
-        Returns:
-            The report on the window; the last report if no step was taken since.
-        """
-        window = self.window
-        if window is None or not window.steps:
-            return self.report
-        before = self._memory_now
-        line = _Line(self, before)
-        end = InnerCycle(
+    def _plain_step(self, eta: float) -> None:
+        is_last = self._steps_since == self.steps_per_epoch - 1
+        self.last_lr = eta * (self._last_batch if is_last else 1.0)
+        for group in self.param_groups:
+            if not is_zero(group["lr"]):
+                gradient_step(group["params"], self.last_lr)
+
+    def _close_epoch(self, before: CertifiedMemory) -> None:
+        start: Snapshot = self._start  # type: ignore[assignment]
+        is_finite = self._run_state.is_finite(start)
+        if not (ranks := self._ranks(self.objective)).alone:
+            rows = ranks.gather(self.steps, float(is_finite))
+            refuse_unequal(rows)
+            is_finite = all(row[1] for row in rows)
+        seen = InnerCycle(
             zeta=before.eta,
-            f_tilde=0.0 if self.end_is_finite(window) else math.inf,
-            direction_norm=self.run_state.distance_from(window.snapshot) / before.eta,
+            f_tilde=0.0 if is_finite else math.inf,
+            direction_norm=self._run_state.distance_from(start) / before.eta,
             batches=before.batches,
         )
-        try:
-            decision, self._memory = self.rule.decide(before, end, line, window.steps)
-            line.go_to(decision.alpha)
-        except BaseException:
-            self.roll_back()
-            raise
-        f_end = decision.phi if decision.outcome.keeps else line.f_end
-        bound, scale = self.rule.bound(before), self._memory.scale
-        return self.close_window(WindowReport(window.steps, decision.outcome, before.f, f_end, bound, scale))
-
-    @torch.no_grad()
-    def _base_step(self, factor: float) -> None:
-        memory = self._memory
-        if memory is None or not memory.plain:
-            super()._base_step(factor)
-            return
-        is_last = self.window is not None and self.window.steps == memory.epoch - 1
-        self.last_lr = memory.eta * (self._last_batch if is_last else 1.0)
-        moving = [group["params"] for group in self.param_groups if not is_zero(group["lr"])]
-        params = [p for group in moving for p in group if p.grad is not None and p.requires_grad]
-        sgd(
-            params,
-            [p.grad for p in params],
-            [None] * len(params),
-            has_sparse_grad=any(p.grad.is_sparse for p in params),
-            weight_decay=0.0,
-            momentum=0.0,
-            lr=self.last_lr,
-            dampening=0.0,
-            nesterov=False,
-            maximize=False,
+        line = Line(self._run_state, start, before.eta, lambda: float(self.objective()), before.f)
+        self._steps_since = 0
+        decision = line.decide(self._rule, before, seen)
+        after: CertifiedMemory = decision.memory
+        self._memory = after
+        if decision.outcome.keeps:
+            self._start = None  # never go back to memory that is being written
+            self._start = self._run_state.refresh(start)
+        self._agreed = None
+        self.report = WindowReport(
+            steps=self.steps_per_epoch,
+            outcome=decision.outcome,
+            loss=after.f if decision.outcome.keeps else (math.inf if line.f_end is None else line.f_end),
+            bound=decision.bound,
+            scale=after.scale,
+            evaluations=line.evaluations,
+            f_end=line.f_end,
+            f_confirmed=before.f,
         )
+        self._say_what_is_odd()
+        if after.undone == _STALLED:
+            warnings.warn(
+                f"Certified has undone {_STALLED} epochs in a row: training has stalled at f = {after.f:.6g}. Likely "
+                "causes: the objective is not a function of the weights alone, or not the loss the steps minimise; or "
+                "this is the end: f cannot be lowered any more in this precision.",
+                stacklevel=3,
+            )
 
-    def _evaluate(self) -> float:
-        """F on all data, +inf where it is not finite."""
-        value = float(self.objective())
-        return value if math.isfinite(value) else math.inf
+    def _control_state(self) -> dict[str, Any]:
+        # The same keys at all times: torch.distributed.checkpoint loads those that it finds in a fresh optimizer.
+        memory: dict[str, Any] = dict.fromkeys(field.name for field in fields(CertifiedMemory))
+        if self._memory is not None:
+            memory = asdict(self._memory)
+        counts = {"steps": self.steps, "steps_since": self._steps_since, "total_steps": self.total_steps}
+        return {"memory": memory, **counts}
 
-    def control_state(self) -> dict[str, Any]:
-        """The rule's memory and the count of steps, as plain numbers."""
-        memory = None if self._memory is None else asdict(self._memory)
-        return {"certified": memory, "steps": self.steps, "total_steps": self.total_steps}
+    def _load_control_state(self, saved: dict[str, Any] | None) -> None:
+        saved = saved or {}
+        memory = saved.get("memory") or {}
+        is_of_this = memory.keys() == {field.name for field in fields(CertifiedMemory)} and memory["f"] is not None
+        self._memory = CertifiedMemory(**memory) if is_of_this else None
+        self.steps, self._steps_since = int(saved.get("steps", 0)), int(saved.get("steps_since", 0))
+        if self.total_steps is None and self.progress is None:
+            self.total_steps = saved.get("total_steps")
 
-    def load_control_state(self, saved: dict[str, Any] | None) -> None:
-        """Take what `control_state` gave; from the state of another control only the steps and the base are taken."""
-        super().load_control_state(None if saved is None else {**saved, "memory": {}})
-        memory = None if saved is None else saved.get("certified")
-        self._memory = None if memory is None else CertifiedMemory(**memory)
+    def _packed_snapshots(self) -> dict[str, Any] | None:
+        return None if self._start is None else {"start": self._run_state.pack(self._start)}
 
+    def _unpack_snapshots(self, packed: dict[str, Any] | None) -> None:
+        self._start = None if packed is None or "start" not in packed else self._run_state.unpack(packed["start"])
 
-class _Line:
-    """f(w^k + alpha d), where w^k is the start of the window and w^k + eta d its end."""
-
-    def __init__(self, optimizer: Certified, before: CertifiedMemory) -> None:
-        self._optimizer = optimizer
-        self._eta = before.eta
-        self._f_start = before.f
-        self._end: list[Tensor] | None = None  # once the weights have left it
-        self.f_end = math.inf
-
-    def f_start(self) -> float:
-        """What is known of f(w^k)."""
-        return self._f_start
-
-    def f_at(self, alpha: float) -> float:
-        """Evaluate f there; the weights stay there."""
-        self.go_to(alpha)
-        value = self._optimizer._evaluate()
-        if alpha == self._eta:
-            self.f_end = value
-        return value
-
-    def go_to(self, alpha: float) -> None:
-        """Buffers and the base's state are those of the end of the window; at alpha = 0 all of its start is back."""
-        optimizer = self._optimizer
-        if alpha == 0.0:
-            optimizer.roll_back()
-            return
-        if self._end is None and alpha != self._eta:
-            self._end = optimizer.run_state.snapshot().weights
-        if self._end is not None:
-            start = optimizer.window.snapshot.weights  # type: ignore[union-attr]
-            optimizer.run_state.go_to(self._end, alpha / self._eta, start)
+    def __getstate__(self) -> dict[str, Any]:
+        return attributes_to_copy(self)
 
 
 def _epoch_of(objective: Any, steps: int | None) -> tuple[int, float]:
     """The steps of an epoch, and the size of its last batch over that of the others, as far as the data tell."""
-    data = getattr(objective, "data", None)
+    data = objective.data if isinstance(objective, Objective) else None
     try:
         batches = len(data)  # type: ignore[arg-type]
     except TypeError:  # no data, or an iterable data set, whose length nobody knows
@@ -212,7 +246,7 @@ def _epoch_of(objective: Any, steps: int | None) -> tuple[int, float]:
         steps = batches
     if steps is None:
         raise ValueError(
-            "certified=True judges whole epochs, but the objective's data have no length: "
+            "Certified judges whole epochs, but the objective's data have no length: "
             "give steps_per_epoch, the number of steps of an epoch"
         )
     check_whole("steps_per_epoch", steps, least=1)

@@ -7,11 +7,11 @@ from typing import Literal
 from torch.optim.optimizer import ParamsT
 
 from cmalight.errors import check_choice
-from cmalight.optim.epoch_optimizer import EpochOptimizer, checked_settings, of_the_listing
+from cmalight.optim.epoch_optimizer import ListingOptimizer
 from cmalight.rules.paper import PaperRule
 
 
-class CMALight(EpochOptimizer):
+class CMALight(ListingOptimizer):
     r"""Mini-batch gradient epochs that are accepted, shortened, extended or undone by their own losses.
 
     ::
@@ -35,7 +35,7 @@ class CMALight(EpochOptimizer):
         lr: ζ⁰, the first learning rate; it never grows, and all groups shrink together.
         theta: θ, the factor by which the learning rate shrinks.
         tau: τ, below which a direction or a gain counts as small.
-        gamma: γ, the share of the predicted decrease that counts as sufficient.
+        gamma: γ, the fraction of the predicted decrease that counts as sufficient.
         delta: δ; a line search tries alpha/δ after alpha.
         line_search: "light" believes the epoch's own losses, as published; "certified" evaluates the objective
             once more where it matters and converges where "light" can stall.
@@ -86,9 +86,21 @@ class CMALight(EpochOptimizer):
         maximize: bool = False,
     ) -> None:
         check_choice("line_search", line_search, ("light", "certified"))
-        settings = {**checked_settings(theta, tau, gamma, delta, max_extrapolations), "line_search": line_search}
-        defaults = {"lr": lr, "weight_decay": weight_decay, "foreach": foreach, "fused": fused}
-        super().__init__(params, defaults, settings, maximize=maximize)
+        super().__init__(
+            params,
+            lr,
+            theta=theta,
+            tau=tau,
+            gamma=gamma,
+            delta=delta,
+            weight_decay=weight_decay,
+            max_extrapolations=max_extrapolations,
+            foreach=foreach,
+            fused=fused,
+            maximize=maximize,
+        )
+        self.settings["line_search"] = line_search
+        self._refuse_settings_in(self.param_groups)
 
     @property
     def line_search(self) -> str:
@@ -102,4 +114,4 @@ class CMALight(EpochOptimizer):
 
     def rule(self) -> PaperRule:
         """Lines 6 to 22 of the listing."""
-        return PaperRule(**of_the_listing(self.settings), certified=self.line_search == "certified")
+        return PaperRule(**self._listing(), certified=self.line_search == "certified")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch.optim.optimizer import ParamsT
 
-from cmalight.optim.epoch_optimizer import EpochOptimizer, checked_settings, of_the_listing
+from cmalight.optim.epoch_optimizer import ListingOptimizer
 from cmalight.rules.coff import CoffRule
 
 
-class COFF(EpochOptimizer):
+class COFF(ListingOptimizer):
     """COFF_IG, the current method of CMALight's authors.
 
     It was read from their public repository, https://github.com/corradocoppola97/CMA_Light (Corrado Coppola and
@@ -24,7 +24,7 @@ class COFF(EpochOptimizer):
         lr: ζ⁰, the first learning rate; all groups shrink and grow together.
         theta: θ, the factor by which the learning rate shrinks.
         tau: τ, below which a direction or a gain counts as small.
-        gamma: γ, the share of the predicted decrease that counts as sufficient.
+        gamma: γ, the fraction of the predicted decrease that counts as sufficient.
         delta: δ; a line search tries alpha/δ after alpha.
         weight_decay: Adds (weight_decay/2) ‖w‖² to the objective.
         max_extrapolations: How often one line search may extend its step.
@@ -51,10 +51,20 @@ class COFF(EpochOptimizer):
         fused: bool | None = None,
         maximize: bool = False,
     ) -> None:
-        settings = checked_settings(theta, tau, gamma, delta, max_extrapolations)
-        defaults = {"lr": lr, "weight_decay": weight_decay, "foreach": foreach, "fused": fused}
-        super().__init__(params, defaults, settings, maximize=maximize)
+        super().__init__(
+            params,
+            lr,
+            theta=theta,
+            tau=tau,
+            gamma=gamma,
+            delta=delta,
+            weight_decay=weight_decay,
+            max_extrapolations=max_extrapolations,
+            foreach=foreach,
+            fused=fused,
+            maximize=maximize,
+        )
 
     def rule(self) -> CoffRule:
         """The listing with the four changes."""
-        return CoffRule(**of_the_listing(self.settings))
+        return CoffRule(**self._listing())

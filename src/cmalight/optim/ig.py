@@ -46,8 +46,9 @@ class IG(EpochOptimizer):
         check_positive("lr", float(lr))
         check_fraction("decay * lr" if relative else "decay", decay * float(lr) if relative else decay)
         settings = {"decay": decay, "relative": relative}
-        defaults = {"lr": lr, "weight_decay": weight_decay, "foreach": foreach, "fused": fused}
-        super().__init__(params, defaults, settings, maximize=maximize)
+        super().__init__(
+            params, settings, lr=lr, weight_decay=weight_decay, foreach=foreach, fused=fused, maximize=maximize
+        )
 
     def epoch(self, objective: Any = None) -> Epoch:
         """As in CMALight; without an objective φ is NaN.

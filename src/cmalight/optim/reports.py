@@ -9,29 +9,35 @@ from cmalight.rules.outcome import Outcome
 
 @dataclass(frozen=True)
 class WindowReport:
-    """The report on a window of `Controlled`. Its losses are of the objective's sample, or of all data (`certified`).
+    """The report on a window of `Controlled`, or on an epoch of `Certified`.
 
     Attributes:
         steps: Steps in the window.
-        outcome: `Outcome.KEPT`, `Outcome.UNDONE` or `Outcome.DIVERGED`; others where `certified` ran a plain epoch.
-        loss_before: The loss at the start of the window.
-        loss_after: The loss at its end, before a rollback.
-        bound: The highest loss at which it is kept.
+        outcome: What was decided.
+        loss: Mean of the losses of its steps; of `Certified`, f at its end.
+        bound: The highest such loss that is kept without a question.
         scale: The factor of the learning rate for the next window.
+        evaluations: How often f was evaluated to decide.
+        f_end: f at its end; None if it was not evaluated.
+        f_confirmed: f at the point that it would be undone to; None if it was not evaluated.
+        reason: Why the scale changed, in words; empty if it did not.
     """
 
     steps: int
     outcome: Outcome
-    loss_before: float
-    loss_after: float
+    loss: float
     bound: float
     scale: float
+    evaluations: int = 0
+    f_end: float | None = None
+    f_confirmed: float | None = None
+    reason: str = ""
 
     def __str__(self) -> str:
-        return (
-            f"window of {self.steps} steps {self.outcome.text}: loss {self.loss_before:.6g} -> {self.loss_after:.6g}, "
-            f"bound {self.bound:.6g}, scale {self.scale:.4g}"
-        )
+        text = f"window of {self.steps} steps {self.outcome.text}: loss {self.loss:.6g}, bound {self.bound:.6g}"
+        if self.f_end is not None and self.f_confirmed is not None:
+            text += f", f {self.f_end:.6g} against {self.f_confirmed:.6g} at the confirmed point"
+        return f"{text}, scale {self.scale:.4g}" + (f" ({self.reason})" if self.reason else "")
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,6 @@ class EpochReport:
 
     def __str__(self) -> str:
         return (
-            f"loss {self.f_tilde:.6g}  to beat {self.phi:.6g}  lr {self.lr:.4g} -> {self.next_lr:.4g}  "
-            f"evaluations {self.evaluations}  {self.outcome}"
+            f"loss {self.f_tilde:.6g}  {self.outcome}  lr {self.lr:.4g} -> {self.next_lr:.4g}  "
+            f"evaluations {self.evaluations}  next to beat {self.phi:.6g}"
         )

@@ -335,6 +335,8 @@ def _advance(run: _Run, group: dict[str, Any]) -> None:
     direction = run.second.sqrt().add_(group["eps"] * correction)
     torch.div(run.first, direction, out=direction)
     lr, weight_decay = group["lr"], group["weight_decay"]
+    if isinstance(lr, Tensor):
+        lr = lr.reshape(())  # one element, of any shape
     decay = 1 - lr * weight_decay if weight_decay else None
     run.apply(_rotate_back(run.sides, direction), lr * (correction / (1 - beta1**run.step)), decay)
     _update_factors(run.sides, grad, beta2)

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, replace
 
 from cmalight.rules import linesearch, paper
-from cmalight.rules.epochs import Decision, Evaluations, InnerCycle, Known, Values, first_known
+from cmalight.rules.decision import Decision, Values
+from cmalight.rules.epochs import InnerCycle, Known, first_known
 from cmalight.rules.outcome import Outcome
 
 
@@ -22,7 +23,7 @@ class MonotoneRule:
         """f(w⁰) is the first value to beat."""
         return first_known(f_0)
 
-    def decide(self, known: Known, inner: InnerCycle, ask: Values) -> Decision:
+    def decide(self, known: Known, inner: InnerCycle, ask: Values) -> Decision[Known]:
         """One full evaluation, f(w̃), and those of a search."""
         if not inner.is_finite:
             return paper.diverged(known, self.constants)
@@ -31,14 +32,15 @@ class MonotoneRule:
         arguments = paper.search_arguments(inner, self.constants, self.delta, self.max_extrapolations)
         known = replace(known, f_current=f_start)
         if f_end <= f_start - self.constants.gamma * inner.zeta / inner.batches:
-            return Decision(Outcome.ACCEPTED, inner.zeta, 1.0, phi=f_end, f_next=f_end)
+            return Decision(Outcome.ACCEPTED, inner.zeta, known.then(f_end, f_end))
         if paper.direction_is_small(inner, self.constants):
-            decision = paper.after_small_direction(inner, known, self.constants, f_end=f_end, f_end_is_exact=True)
+            decision = paper.after_small_direction(inner, known, self.constants, f_end=f_end)
         else:
             found = linesearch.edfl(ask.f_at, f_start=f_start, f_end=f_end, **arguments)
             decision = paper.after_search(found, inner, known, self.constants, f_end=f_end)
         # CMA compares with f(w^k) itself, so its φ carries that value.
-        return replace(decision, phi=f_start if decision.f_next is None else decision.f_next)
+        after = decision.memory
+        return replace(decision, memory=replace(after, phi=f_start if after.f_current is None else after.f_current))
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,8 @@ class DecayRule:
         """f(w⁰), or NaN where there is no objective."""
         return Known(f_0, f_0, None)
 
-    def decide(self, known: Known, inner: InnerCycle, ask: Evaluations) -> Decision:
+    def decide(self, known: Known, inner: InnerCycle, ask: Values) -> Decision[Known]:
         """φ is the least of f(w⁰) and the epochs' losses; NaN where there is no objective."""
         phi = min(known.phi, inner.f_tilde) if math.isfinite(known.f_0) else math.nan
         factor = 1.0 - self.decay * (inner.zeta if self.relative else 1.0)
-        return Decision(Outcome.UNCONTROLLED, inner.zeta, factor, phi=phi, f_next=None)
+        return Decision(Outcome.UNCONTROLLED, inner.zeta, known.then(phi, None), factor)

@@ -10,41 +10,33 @@ import math
 from dataclasses import dataclass, replace
 
 from cmalight.rules.baselines import MonotoneRule
-from cmalight.rules.epochs import Decision, InnerCycle, Known, Values
+from cmalight.rules.decision import Decision, Values
+from cmalight.rules.epochs import InnerCycle, Known
 from cmalight.rules.outcome import Outcome
 from cmalight.rules.paper import Constants
-from cmalight.rules.watchdog import Watchdog
 
-_SCHEDULE = Watchdog()
 _LEAST_SCALE = 1e-30  # keeps the scale a normal number in single precision
 
 
 @dataclass(frozen=True)
 class CertifiedMemory:
-    """What the rule remembers from one window to the next.
+    """What the rule remembers from one epoch to the next.
 
     Attributes:
         f: f(w^k), evaluated on all data.
         eta: η.
         scale: Factor of the base's learning rate, in (0, 1].
-        epoch: Steps of an epoch.
-        batches: K, the number of batches in units of the first; not whole where the last batch is short.
-        window: Steps of the next window.
-        due: Whether a base epoch was undone since the last plain one.
+        batches: K, the number of batches in units of the first; not whole if the last batch is short.
+        plain: Whether the next epoch takes plain gradient steps, because one of the base was undone.
+        undone: Epochs undone in a row.
     """
 
     f: float
     eta: float
     scale: float
-    epoch: int
     batches: float
-    window: int
-    due: bool = False
-
-    @property
-    def plain(self) -> bool:
-        """Whether the steps of the next window are plain gradient steps; only a whole epoch of them says anything."""
-        return self.due and self.window == self.epoch
+    plain: bool = False
+    undone: int = 0
 
 
 @dataclass(frozen=True)
@@ -71,67 +63,49 @@ class CertifiedRule:
     shrink: float = 0.5
     grow: float = 1.2
 
-    def init(self, f_0: float, *, epoch: int, batches: float, position: int = 0) -> CertifiedMemory:
+    def init(self, f_0: float, batches: float) -> CertifiedMemory:
         """Start at f(w⁰).
 
         Args:
             f_0: f(w⁰).
-            epoch: Steps of an epoch.
             batches: K.
-            position: Steps of the epoch that are over.
 
         Raises:
             ValueError: If f(w⁰) is not finite.
         """
         if not math.isfinite(f_0):
             raise ValueError(f"The objective is {f_0} at the start: check data, loss and initial weights")
-        return CertifiedMemory(f_0, self.eta, 1.0, epoch, batches, window=epoch - position % epoch)
+        return CertifiedMemory(f_0, self.eta, 1.0, batches)
 
     def bound(self, memory: CertifiedMemory) -> float:
         """The highest f at which an epoch of the base is kept: f(w^k) − γη/K."""
         return memory.f - self.gamma * memory.eta / memory.batches
 
-    def factor(self, progress: float | None, steps: int) -> float:
-        """The watchdog's schedule for the next step of the base; plain steps take η.
+    def decide(self, memory: CertifiedMemory, seen: InnerCycle, ask: Values) -> Decision[CertifiedMemory]:
+        """Keep, move or undo an epoch.
 
         Args:
-            progress: As in `Watchdog.factor`.
-            steps: As in `Watchdog.factor`.
-        """
-        return _SCHEDULE.factor(progress, steps)
-
-    def decide(
-        self, memory: CertifiedMemory, end: InnerCycle, ask: Values, steps: int
-    ) -> tuple[Decision, CertifiedMemory]:
-        """Keep, move or undo a window.
-
-        Args:
-            memory: What `init` or the last call gave.
-            end: Where the window led, with ζ = η; its f̃ is infinite where something is not finite, and means nothing
+            memory: What `init` or the last decision gave.
+            seen: Where the epoch led, with ζ = η; its f̃ is infinite if something is not finite, and means nothing
                 otherwise.
             ask: For values of f along d.
-            steps: Steps of the window; fewer than `memory.window` where it was closed early.
         """
-        if memory.plain and steps == memory.epoch:
-            decision = self._plain(memory, end, ask)
-            after = replace(memory, eta=memory.eta * decision.zeta_factor, due=False)
-        else:
-            decision = self._base(memory, end, ask)
-            factor = 1.0 if memory.plain else decision.zeta_factor
-            scale = min(1.0, max(_LEAST_SCALE, factor * memory.scale))
-            after = replace(memory, scale=scale, due=not decision.outcome.keeps)
-        return decision, replace(after, f=decision.phi, window=memory.window - steps or memory.epoch)
-
-    def _base(self, memory: CertifiedMemory, end: InnerCycle, ask: Values) -> Decision:
-        f_end = ask.f_at(end.zeta) if end.is_finite else math.inf
-        if f_end <= self.bound(memory):
+        if memory.plain:
+            return self._plain(memory, seen, ask)
+        f_end = ask.f_at(seen.zeta) if seen.is_finite else math.inf
+        bound = self.bound(memory)
+        if f_end <= bound:
             # Without growth a base that once took too long steps would creep for ever, and never be undone again.
-            return Decision(Outcome.KEPT, end.zeta, self.grow, f_end, f_end)
+            scale = min(1.0, self.grow * memory.scale)
+            return Decision(Outcome.KEPT, seen.zeta, replace(memory, f=f_end, scale=scale, undone=0), bound=bound)
+        scale = max(_LEAST_SCALE, self.shrink * memory.scale)
         outcome = Outcome.UNDONE if math.isfinite(f_end) else Outcome.DIVERGED
-        return Decision(outcome, 0.0, self.shrink, memory.f, memory.f)
+        return Decision(outcome, 0.0, replace(memory, scale=scale, plain=True, undone=memory.undone + 1), bound=bound)
 
-    def _plain(self, memory: CertifiedMemory, end: InnerCycle, ask: Values) -> Decision:
+    def _plain(self, memory: CertifiedMemory, seen: InnerCycle, ask: Values) -> Decision[CertifiedMemory]:
         """CMA's rule, with f(w^k) in the place of f(w⁰): nothing that lies higher is kept."""
-        constants = Constants(self.theta, self.tau, self.gamma)
-        rule = MonotoneRule(constants, self.delta, self.max_extrapolations)
-        return rule.decide(Known(memory.f, memory.f, memory.f), end, ask)
+        rule = MonotoneRule(Constants(self.theta, self.tau, self.gamma), self.delta, self.max_extrapolations)
+        found = rule.decide(Known(memory.f, memory.f, memory.f), seen, ask)
+        undone = 0 if found.outcome.keeps else memory.undone + 1
+        after = replace(memory, f=found.memory.phi, eta=memory.eta * found.lr_factor, plain=False, undone=undone)
+        return Decision(found.outcome, found.alpha, after, bound=self.bound(memory))

@@ -20,7 +20,11 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+from cmalight.rules.decision import Decision, Values
 from cmalight.rules.outcome import Outcome
+
+# Relative error of a mean of losses in single precision.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -40,45 +44,20 @@ class InnerCycle:
 
 @dataclass(frozen=True)
 class Known:
-    """What is remembered between epochs; `f_current` is f(w^k) where it is known exactly."""
+    """What is remembered between epochs; `f_current` is f(w^k) if it is known exactly."""
 
     f_0: float
     phi: float
     f_current: float | None
 
+    @property
+    def ceiling(self) -> float:
+        """f(w⁰) for a comparison with f̃: the two are summed in different ways, so that their last bits mean nothing."""
+        return self.f_0 + _ROUNDING * abs(self.f_0)
 
-@dataclass(frozen=True)
-class Decision:
-    """Where to go: w^{k+1} = w^k + α d, ζ^{k+1} = zeta_factor ζ^k, φ^{k+1} = phi.
-
-    `alpha` 0 goes back to w^k, ζ^k keeps w̃ itself. `f_next` is f(w^{k+1}) where it is known exactly.
-    """
-
-    outcome: Outcome
-    alpha: float
-    zeta_factor: float
-    phi: float
-    f_next: float | None
-
-
-class Values(Protocol):
-    """True values of f; each is evaluated only when it is asked for and not known already."""
-
-    def f_start(self) -> float:
-        """f(w^k), +inf where it is not finite."""
-
-    def f_at(self, alpha: float) -> float:
-        """f(w^k + alpha d), +inf where it is not finite."""
-
-
-class Evaluations(Values, Protocol):
-    """What a rule may ask for."""
-
-    def sample_first(self) -> float:
-        """The sample's mean loss at w⁰."""
-
-    def sample_after(self) -> float:
-        """The sample's mean loss at w̃."""
+    def then(self, phi: float, f_current: float | None) -> Known:
+        """What is known after an epoch: φ^{k+1}, and f(w^{k+1}) if it is known."""
+        return Known(self.f_0, phi, f_current)
 
 
 class EpochRule(Protocol):
@@ -87,7 +66,7 @@ class EpochRule(Protocol):
     def init(self, f_0: float) -> Known:
         """What is known at w⁰."""
 
-    def decide(self, known: Known, inner: InnerCycle, ask: Evaluations) -> Decision:
+    def decide(self, known: Known, inner: InnerCycle, ask: Values) -> Decision[Known]:
         """What the steps of an epoch lead to."""
 
 
@@ -96,6 +75,6 @@ def first_known(f_0: float) -> Known:
     return Known(f_0, f_0, f_0)
 
 
-def no_step(known: Known) -> Decision:
+def no_step(known: Known) -> Decision[Known]:
     """An epoch in which every step was skipped, as GradScaler does: nothing is concluded from it."""
-    return Decision(Outcome.NO_STEP, 0.0, 1.0, known.phi, known.f_current)
+    return Decision(Outcome.NO_STEP, 0.0, known)

@@ -24,11 +24,14 @@ class Outcome(Enum):
     SEARCH_SUCCEEDED = (17, True, False, "line search found a better point: moved")
     SEARCH_REJECTED = (17, False, False, "line search ended above the first loss: epoch undone, learning rate lowered")
     UNCONFIRMED = (22, False, False, "ended above the first loss: epoch undone, learning rate lowered")
-    DIVERGED = (5, False, False, "not finite: undone, learning rate lowered")
+    DIVERGED = (5, False, False, "undone: not finite")
     NO_STEP = (5, False, False, "no step was taken: nothing to judge")
     UNCONTROLLED = (5, True, False, "kept without a test, learning rate decayed")
-    KEPT = (6, True, True, "kept")
-    UNDONE = (8, False, False, "undone: the loss ended above the bound; scale lowered")
+    KEPT = (7, True, True, "kept")
+    ALARM = (6, True, False, "alarm: the next window settles it")
+    DISMISSED = (9, True, False, "kept: alarm dismissed by f")
+    RISEN = (11, True, False, "kept: the loss has risen, but not because of the learning rate")
+    UNDONE = (10, False, False, "undone: the loss rose")
 
     def __init__(self, line: int, keeps: bool, accepts: bool, text: str) -> None:
         self.line = line

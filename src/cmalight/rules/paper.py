@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypedDict
 
 from cmalight.rules import linesearch
-from cmalight.rules.epochs import Decision, Evaluations, InnerCycle, Known, first_known
+from cmalight.rules.decision import Decision, Values
+from cmalight.rules.epochs import InnerCycle, Known, first_known
 from cmalight.rules.outcome import Outcome
 
 
@@ -76,7 +77,7 @@ class PaperRule:
         """Line 3."""
         return first_known(f_0)
 
-    def decide(self, known: Known, inner: InnerCycle, ask: Evaluations) -> Decision:
+    def decide(self, known: Known, inner: InnerCycle, ask: Values) -> Decision[Known]:
         """Lines 6 to 22."""
 
         def search() -> linesearch.SearchResult:
@@ -104,23 +105,23 @@ def search_arguments(inner: InnerCycle, constants: Constants, delta: float, max_
 
 def cmalight(
     inner: InnerCycle, known: Known, constants: Constants, *, certified: bool, search: Callable[[], Search]
-) -> Decision:
+) -> Decision[Known]:
     """Lines 6 to 18; `search` runs line 13 and is called only when the listing gets there."""
     if not inner.is_finite:
         return diverged(known, constants)
     if watchdog_accepts(inner, known, constants):  # line 6
-        return Decision(Outcome.ACCEPTED, inner.zeta, 1.0, phi=inner.f_tilde, f_next=None)  # line 7
+        return Decision(Outcome.ACCEPTED, inner.zeta, known.then(inner.f_tilde, None))  # line 7
     if direction_is_small(inner, constants):  # line 8
-        return after_small_direction(inner, known, constants, f_end=inner.f_tilde, f_end_is_exact=False)
+        return after_small_direction(inner, known, constants)
     found = search()  # line 13
     if certified:
         return after_certified_search(found, inner, known, constants)
-    return after_light_search(found, inner, known, constants)
+    return after_search(found, inner, known, constants)
 
 
 def watchdog_accepts(inner: InnerCycle, known: Known, constants: Constants) -> bool:
     """Line 6: f̃ ≤ min{φ^k − γ ζ^k, f(w⁰)}."""
-    return inner.f_tilde <= min(known.phi - constants.gamma * inner.zeta / inner.batches, known.f_0)
+    return inner.f_tilde <= min(known.phi - constants.gamma * inner.zeta / inner.batches, known.ceiling)
 
 
 def direction_is_small(inner: InnerCycle, constants: Constants) -> bool:
@@ -137,83 +138,67 @@ def gain_is_small(found: Search, inner: InnerCycle, constants: Constants) -> boo
 
 
 def after_small_direction(
-    inner: InnerCycle, known: Known, constants: Constants, *, f_end: float, f_end_is_exact: bool
-) -> Decision:
-    """Lines 10 and 11: shrink ζ, and keep w̃ if it is not above f(w⁰)."""
-    if f_end <= known.f_0:  # line 10, α = ζ^k; line 11, φ stays
-        f_next = f_end if f_end_is_exact else None
-        return Decision(Outcome.SMALL_DIRECTION_KEPT, inner.zeta, constants.theta, known.phi, f_next)
-    # line 10, α = 0; line 11, φ stays
-    return Decision(Outcome.SMALL_DIRECTION_REJECTED, 0.0, constants.theta, known.phi, known.f_current)
+    inner: InnerCycle, known: Known, constants: Constants, *, f_end: float | None = None
+) -> Decision[Known]:
+    """Lines 10 and 11: shrink ζ, and keep w̃ if it is not above f(w⁰), by f(w̃) = `f_end` or, without it, by f̃."""
+    keeps = inner.f_tilde <= known.ceiling if f_end is None else f_end <= known.f_0
+    if keeps:  # line 10, α = ζ^k; line 11, φ stays
+        return Decision(Outcome.SMALL_DIRECTION_KEPT, inner.zeta, known.then(known.phi, f_end), constants.theta)
+    return Decision(Outcome.SMALL_DIRECTION_REJECTED, 0.0, known, constants.theta)  # line 10, α = 0; line 11, φ stays
 
 
-def after_light_search(found: Search, inner: InnerCycle, known: Known, constants: Constants) -> Decision:
-    """Lines 14 to 18."""
-    return after_search(found, inner, known, constants, f_end=inner.f_tilde)
-
-
-def after_certified_search(found: Search, inner: InnerCycle, known: Known, constants: Constants) -> Decision:
-    """Lines 14 to 18 where α̃ > 0 is a certified decrease, which the level-set test must not undo."""
+def after_certified_search(found: Search, inner: InnerCycle, known: Known, constants: Constants) -> Decision[Known]:
+    """Lines 14 to 18 if α̃ > 0 is a certified decrease, which the level-set test must not undo."""
     if not found.alpha > 0:
-        return after_search(found, inner, known, constants, f_end=inner.f_tilde)
-    phi = phi_after_search(found, inner.f_tilde, known)
+        return after_search(found, inner, known, constants)
+    after = known.then(min(found.f_hat, inner.f_tilde, known.phi), found.f_hat)  # line 18
     if gain_is_small(found, inner, constants):  # line 14
-        return Decision(Outcome.SEARCH_SHORT, found.alpha, constants.theta, phi, found.f_hat)  # line 15, α = α̃
-    return Decision(Outcome.SEARCH_SUCCEEDED, found.alpha, 1.0, phi, found.f_hat)  # line 17, α = α̃
+        return Decision(Outcome.SEARCH_SHORT, found.alpha, after, constants.theta)  # line 15, α = α̃
+    return Decision(Outcome.SEARCH_SUCCEEDED, found.alpha, after)  # line 17, α = α̃
 
 
-def phi_after_search(found: Search, f_end: float, known: Known) -> float:
-    """Line 18: φ^{k+1} = min{f̂, f̃, φ^k}."""
-    return min(found.f_hat, f_end, known.phi)
-
-
-def after_search(found: Search, inner: InnerCycle, known: Known, constants: Constants, *, f_end: float) -> Decision:
-    """Lines 14 to 18, where `f_end` is the value that line 15 tests for w̃."""
-    phi = phi_after_search(found, f_end, known)  # line 18
+def after_search(
+    found: Search, inner: InnerCycle, known: Known, constants: Constants, *, f_end: float | None = None
+) -> Decision[Known]:
+    """Lines 14 to 18; line 15 tests w̃ by f(w̃) = `f_end` or, without it, by f̃."""
+    end_is_low = inner.f_tilde <= known.ceiling if f_end is None else f_end <= known.f_0
+    phi = min(found.f_hat, inner.f_tilde if f_end is None else f_end, known.phi)  # line 18
     below_start = found.f_hat <= known.f_0
     if gain_is_small(found, inner, constants):  # line 14
         if found.alpha > 0 and below_start:  # line 15, α = α̃
-            return Decision(Outcome.SEARCH_SHORT, found.alpha, constants.theta, phi, found.f_hat)
-        if found.alpha == 0 and f_end <= known.f_0:  # line 15, α = ζ^k
-            return Decision(Outcome.SEARCH_FAILED_KEPT, inner.zeta, constants.theta, phi, found.f_step)
+            return Decision(Outcome.SEARCH_SHORT, found.alpha, known.then(phi, found.f_hat), constants.theta)
+        if found.alpha == 0 and end_is_low:  # line 15, α = ζ^k
+            return Decision(Outcome.SEARCH_FAILED_KEPT, inner.zeta, known.then(phi, found.f_step), constants.theta)
         # line 15, α = 0
-        return Decision(Outcome.SEARCH_FAILED_REJECTED, 0.0, constants.theta, phi, found.f_start)
+        return Decision(Outcome.SEARCH_FAILED_REJECTED, 0.0, known.then(phi, found.f_start), constants.theta)
     if below_start:  # line 17, α = α̃
-        return Decision(Outcome.SEARCH_SUCCEEDED, found.alpha, 1.0, phi, found.f_hat)
+        return Decision(Outcome.SEARCH_SUCCEEDED, found.alpha, known.then(phi, found.f_hat))
     # line 17, α = 0: ζ shrinks, or a fixed order would repeat the same epoch forever
-    return Decision(Outcome.SEARCH_REJECTED, 0.0, constants.theta, phi, found.f_start)
+    return Decision(Outcome.SEARCH_REJECTED, 0.0, known.then(phi, found.f_start), constants.theta)
 
 
 def confirmed(
-    decision: Decision,
-    inner: InnerCycle,
-    known: Known,
-    constants: Constants,
-    ask: Evaluations,
-    *,
-    certified: bool,
-) -> Decision:
+    decision: Decision[Known], inner: InnerCycle, known: Known, constants: Constants, ask: Values, *, certified: bool
+) -> Decision[Known]:
     """Lines 21 and 22: a point that was kept because of f̃ alone must not lie above w⁰.
 
-    f̃ sees no batch after the last step. An epoch of a single batch has f̃ = f(w^k), which says nothing of w̃ at all:
-    there one evaluation tells, also under the light search. Otherwise it is the certified one that asks: a sample, and
-    where that refuses f itself, because a run that a sample alone could refuse would stop where f_S is least.
+    f̃ sees no batch after the last step. The certified search therefore evaluates f there. So does the light one if the
+    epoch is a single batch: then f̃ = f(w^k), which says nothing about w̃.
     """
-    if decision.alpha != inner.zeta or decision.outcome not in _KEPT_BY_ESTIMATE:
+    kept_by_estimate = decision.outcome in _KEPT_BY_ESTIMATE and decision.alpha == inner.zeta
+    if not kept_by_estimate or not (certified or inner.batches <= 1.0):
         return decision
-    f_end = decision.f_next
+    f_end = decision.memory.f_current
     if f_end is None:
-        if inner.batches > 1.0 and (not certified or ask.sample_after() <= ask.sample_first()):  # line 21
-            return decision
         f_end = ask.f_at(inner.zeta)
     if f_end <= known.f_0:  # line 21
-        return replace(decision, f_next=f_end)
-    return Decision(Outcome.UNCONFIRMED, 0.0, constants.theta, known.phi, known.f_current)  # line 22
+        return replace(decision, memory=replace(decision.memory, f_current=f_end))
+    return Decision(Outcome.UNCONFIRMED, 0.0, known, constants.theta)  # line 22
 
 
 _KEPT_BY_ESTIMATE = (Outcome.ACCEPTED, Outcome.SMALL_DIRECTION_KEPT, Outcome.SEARCH_FAILED_KEPT)
 
 
-def diverged(known: Known, constants: Constants) -> Decision:
+def diverged(known: Known, constants: Constants) -> Decision[Known]:
     """An epoch that is not finite: back to w^k with a smaller step, φ as it was."""
-    return Decision(Outcome.DIVERGED, 0.0, constants.theta, known.phi, known.f_current)
+    return Decision(Outcome.DIVERGED, 0.0, known, constants.theta)

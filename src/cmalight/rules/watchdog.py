@@ -1,9 +1,11 @@
-"""The watchdog: keep or undo a window of steps by the loss at its end; and the schedule of the learning rate.
+"""The watchdog: the losses of a window of steps raise the alarm, and f settles it.
 
-The rule is non-monotone, as in Grippo, Lampariello and Lucidi (1986): a window may end higher than it began. Their
-bound is the highest of the last ends. Here it is the lowest of them plus a few times the typical change from one end to
-the next, because one early high end would allow a collapse for as long as the rule remembers it. The rule compares
-differences of losses only, so f and a f + b (a > 0) give one run.
+This is line 6 of CMALight's listing for windows of any optimizer (docs/understand/watchdog.md). The mean of the losses
+that a window's steps computed anyway, f̃, is compared with those of the windows before it. If it is too high, and only
+then, f is evaluated at the end of the window and at the last confirmed point, and the higher of the two is left.
+Without f, the next window settles the alarm: only a second alarm in a row undoes.
+
+The rule compares differences of losses only, so f and a f + b (a > 0) give one run.
 """
 
 from __future__ import annotations
@@ -11,9 +13,35 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from statistics import median_high
+from statistics import median, median_high
+from typing import Protocol
 
+from cmalight.rules import schedule
+from cmalight.rules.decision import Decision, Values
+from cmalight.rules.outcome import Outcome
+
+END = 1.0  # alpha of the end of a window; its start, the last confirmed point, is 0
+_NORMAL = 0.954  # median distance of two normal numbers, in standard deviations
+# An undo costs at most this many windows, and at least as many are kept before the learning rate rises again.
+_LEAST_COOLDOWN = 3
 _LEAST_SCALE = 1e-30  # keeps the scale a normal number in single precision
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a window of steps showed.
+
+    Attributes:
+        losses: The loss of each step, at the weights before it; the mean over all ranks.
+        is_finite: Whether weights, buffers and optimizer state are finite at its end.
+        steps: Steps of the run so far, undone ones included.
+        progress: Fraction of the run that was done at its last step; None if nobody knows.
+    """
+
+    losses: tuple[float, ...]
+    is_finite: bool
+    steps: int
+    progress: float | None = None
 
 
 @dataclass(frozen=True)
@@ -21,178 +49,236 @@ class Memory:
     """What the rule remembers from one window to the next.
 
     Attributes:
-        f_0: Loss at the start.
-        error: How far f_0 may be from the loss over all data.
-        lowest: Lowest loss among f_0 and all kept ends.
-        ends: Losses at the last kept ends, newest last; f_0 is the first of them.
+        ends: Mean losses of the last kept windows, newest last; before the first, the first loss of all.
+        recent: The last losses of single steps, to see how much they scatter.
         scale: Factor of the learning rate, in (0, 1].
-        window: Number of steps of the next window.
-        steps: Steps of all windows so far, including undone ones.
-        noise: The error measured again when windows become long; None before.
+        length: Number of steps of the next window.
         cooldown: Number of windows to keep before the scale is raised.
         kept: Windows kept since the scale or the cooldown last changed.
-        refused: Windows undone in a row.
-        is_failing: Whether the last window was undone or lowered the scale.
+        calm: Windows kept since the last undo.
+        is_failing: Whether the last window was undone.
+        has_lowered: Whether the failures in a row have lowered the scale already.
+        is_alarmed: Whether the last window raised an alarm that this one has to settle.
+        probes: The last two losses of the probe, newest last.
+        next_probe: Steps of the run after which it is evaluated next.
+        full_scale: The scale to go back to if the trial under way does not pay; None if there is none.
+        next_trial: Steps of the run before which no trial begins.
+        wait: A trial that did not pay doubles this distance to the next one, in probes.
     """
 
-    f_0: float
-    error: float
-    lowest: float
-    ends: tuple[float, ...]
-    scale: float
-    window: int
-    steps: int = 0
-    noise: float | None = None
+    length: int
+    ends: tuple[float, ...] = ()
+    recent: tuple[float, ...] = ()
+    scale: float = 1.0
     cooldown: int = 0
     kept: int = 0
-    refused: int = 0
+    calm: int = 0
     is_failing: bool = False
+    has_lowered: bool = False
+    is_alarmed: bool = False
+    probes: tuple[float, ...] = ()
+    next_probe: int = 0
+    full_scale: float | None = None
+    next_trial: int = 0
+    wait: int = 1
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The decision on one window.
+class Settling(Values, Protocol):
+    """What the watchdog may ask for."""
 
-    Attributes:
-        keeps: Whether the window is kept.
-        bound: The highest loss at which a window is kept.
-    """
+    @property
+    def has_f(self) -> bool:
+        """Whether f can be evaluated at all."""
 
-    keeps: bool
-    bound: float
+    def probe(self) -> float:
+        """The loss of a few fixed batches at the end of the window; NaN if there is no probe."""
 
 
 @dataclass(frozen=True)
 class Watchdog:
-    """Undo a window that rises further than ends usually move, and lower the learning rate for a while.
+    """Undo a window that made things worse, and lower the learning rate for a while.
 
     Attributes:
-        memory: Number of kept ends that a window is compared with, at least 2. A window is this part of the steps so
-            far.
-        slack: A window may end this many median changes (from one of these ends to the next) above the lowest of them,
-            and may give back 1/slack of the gain since the start. A window planned for fewer than `memory` steps that
-            gives back more than 1/slack² is steep: it is kept, but lowers the scale.
-        shrink: Factor of the scale after an undone or steep window; each way back up is a division by it.
-        first_window: Number of steps of the first windows.
-        last_window: Number of steps that windows grow to.
-        warmup: Share of the run, at its start, over which the learning rate warms up.
-        decay: Share of the run, at its end, over which the learning rate decays linearly to zero.
-        floor: Least factor of the schedule: of the first step, and of steps past the end.
+        memory: Number of kept windows that a window is compared with. A window has this part of the steps so far, and
+            at least half as many steps.
+        longest: Number of steps that windows grow to.
+        slack: A window alarms if its mean loss is this many usual changes above the lowest recent mean. Without f,
+            which could dismiss the alarm, twice as many.
+        shrink: Factor of the scale after a second failure; each way back up is a division by it.
+        floor: Losses alone, and trials, never bring the scale below this.
+        spacing: With f, the probe is evaluated each time that the number of steps has grown by this factor.
     """
 
     memory: int = 10
-    slack: float = 4.0
+    longest: int = 200
+    slack: float = 3.0
     shrink: float = 0.5
-    first_window: int = 1
-    last_window: int = 200
-    warmup: float = 0.05
-    decay: float = 0.4
-    floor: float = 1e-3
+    floor: float = 1 / 16
+    spacing: float = 1.2
 
-    def init(self, f_0: float, error: float = 0.0) -> Memory:
-        """Start at a loss.
+    def init(self) -> Memory:
+        """Return the memory before the first window."""
+        return Memory(length=self._length(0), calm=self.memory)
 
-        Args:
-            f_0: Loss at the start, on the sample that judges all windows.
-            error: How far f_0 may be from the loss over all data; 0 if it is not known.
-
-        Returns:
-            The memory for the first window.
-
-        Raises:
-            ValueError: If f_0 is not finite, or the error is not a finite number of at least 0.
-        """
-        if not math.isfinite(f_0):
-            raise ValueError(f"The loss at the start is {f_0}; expected a finite number. Check the model and the data.")
-        if not 0.0 <= error < math.inf:
-            raise ValueError(f"Invalid error value: {error}; expected a finite number of at least 0")
-        return Memory(f_0=f_0, error=error, lowest=f_0, ends=(f_0,), scale=1.0, window=self.first_window)
-
-    def decide(self, memory: Memory, f_end: float, steps: int, progress: float | None = None) -> tuple[Verdict, Memory]:
-        """Keep or undo a window.
+    def decide(self, memory: Memory, window: Window, ask: Settling) -> Decision[Memory]:
+        """Keep the window, wait for the next one, or undo everything since the last confirmed point.
 
         Args:
-            memory: The memory from `init` or from the last window.
-            f_end: Loss where the window ends, on the sample of f_0. NaN and infinity are undone.
-            steps: Number of steps in the window.
-            progress: Share of the run at its last step; None without a warm-up. A failure during the warm-up lowers
-                the peak to half the learning rate that failed: half the peak might still be too high.
+            memory: What `init` or the last decision gave.
+            window: What the window showed.
+            ask: For f and the probe, if there is an objective.
 
         Returns:
-            The verdict, and the memory for the next window.
+            The decision; alpha is 1 for the end of the window and 0 for the confirmed point.
         """
-        bound, steep = self._bounds(memory)
-        keeps = math.isfinite(f_end) and f_end <= bound
-        done = memory.steps + steps
-        window = max(self.first_window, min(self.last_window, done // self.memory))
-        is_steep = f_end > max(steep, memory.ends[-1])
-        memory = replace(memory, steps=done, window=window)
-        if not keeps:
-            return Verdict(keeps, bound), self._slower(replace(memory, refused=memory.refused + 1), progress)
-        ends = (*memory.ends, f_end)[-self.memory :]
-        memory = replace(memory, lowest=min(memory.lowest, f_end), ends=ends, refused=0)
-        return Verdict(keeps, bound), self._slower(memory, progress) if is_steep else self._faster(memory)
+        if not window.is_finite:
+            return Decision(Outcome.DIVERGED, 0.0, self._slower(memory, window))
+        mean = sum(window.losses) / len(window.losses)
+        memory = self._seen(memory, window)
+        bound = self._bound(memory, len(window.losses), has_f=ask.has_f)
+        is_low = math.isfinite(mean) and mean <= bound  # line 6
+        if not ask.has_f:
+            outcome, after = self._settled_by_losses(memory, window, mean, is_low=is_low)
+        else:
+            outcome, after = self._settled_by_f(memory, window, mean, ask, is_low=is_low)
+        return Decision(outcome, END if outcome.keeps else 0.0, after, bound=bound)
 
-    def factor(self, progress: float | None, steps: int) -> float:
-        """Factor of the schedule for the next step: warm-up, constant, linear decay.
+    def _settled_by_f(
+        self, memory: Memory, window: Window, mean: float, ask: Settling, *, is_low: bool
+    ) -> tuple[Outcome, Memory]:
+        """Lines 8 to 18: f here and at the confirmed point decides.
 
-        Args:
-            progress: Share of the run done before this step, from 0 to 1. None if it is not known: then the learning
-                rate warms up over half of `last_window` steps and stays constant.
-            steps: Steps since the start.
-
-        Returns:
-            A factor from `floor` to 1.
+        On a plateau f rises by next to nothing all the time: a rise below a third of the error of a mean loss is no
+        reason to undo. In the first, short windows any rise upholds an alarm of the probe, because little is lost.
         """
-        if progress is None:
-            return min(1.0, max(self.floor, 2.0 * steps / self.last_window))
-        return max(self.floor, min(self.risen(progress), (1.0 - progress) / self.decay))
+        memory, has_stalled = self._probed(memory, window, ask)
+        if is_low and not has_stalled:
+            return Outcome.KEPT, self._kept(memory, mean)
+        f_here, f_there = ask.f_at(END), ask.f_start()
+        margin = self._error(memory, window) / self.slack
+        if not is_low and not f_here <= f_there + margin:
+            return Outcome.UNDONE, self._slower(memory, window)
+        if has_stalled and not f_here <= f_there + (0.0 if self._is_short(window) else margin):
+            return Outcome.UNDONE, self._trial(memory)
+        return Outcome.DISMISSED, self._kept(memory, mean)
 
-    def risen(self, progress: float) -> float:
-        """The share of the peak learning rate that the warm-up has reached.
+    def _settled_by_losses(
+        self, memory: Memory, window: Window, mean: float, *, is_low: bool
+    ) -> tuple[Outcome, Memory]:
+        """Only a second alarm in a row undoes."""
+        if is_low:
+            return Outcome.KEPT, self._kept(memory, mean)
+        if not math.isfinite(mean):
+            return Outcome.DIVERGED, self._slower(memory, window)
+        began_confirmed = memory.is_failing and not memory.is_alarmed
+        if began_confirmed and not window.losses[0] <= self._bound(memory, 1, has_f=False):
+            # The first loss after an undo is that of a confirmed point. It is high, so the data have changed.
+            return Outcome.RISEN, self._kept(replace(memory, ends=()), mean)
+        if not memory.is_alarmed:
+            return Outcome.ALARM, replace(memory, is_alarmed=True)
+        if memory.scale <= self.floor:  # so small a learning rate is not the cause
+            return Outcome.RISEN, self._kept(replace(memory, ends=()), mean)
+        slower = self._slower(memory, window)
+        return Outcome.UNDONE, replace(slower, scale=max(self.floor, slower.scale))
 
-        Args:
-            progress: Share of the run done before this step, from 0 to 1.
+    def _bound(self, memory: Memory, steps: int, *, has_f: bool) -> float:
+        """The highest mean loss of a window of so many steps that raises no alarm."""
+        slack = self.slack if has_f else 2.0 * self.slack
+        scatter = _scatter(memory)
+        if not memory.ends:  # nothing finite was seen yet
+            return math.inf
+        if len(memory.ends) == 1:  # a single loss
+            return memory.ends[0] + slack * scatter
+        change = median_high([abs(b - a) for a, b in pairwise(memory.ends)])
+        rise = slack * max(change, scatter / math.sqrt(steps))
+        return max(memory.ends[-1], min(memory.ends) + rise)
 
-        Returns:
-            A share from `floor` to 1; 1 after the warm-up.
+    def _seen(self, memory: Memory, window: Window) -> Memory:
+        """Remember the losses of the steps, and plan the next window."""
+        finite = [loss for loss in window.losses if math.isfinite(loss)]
+        recent = (*memory.recent, *finite)[-(self.memory**2) :]
+        ends = memory.ends or tuple(finite[:1])
+        return replace(memory, recent=recent, ends=ends, length=self._length(window.steps))
+
+    def _probed(self, memory: Memory, window: Window, ask: Settling) -> tuple[Memory, bool]:
+        """Evaluate the probe if it is due; end a trial; say whether the probe has stalled.
+
+        It has stalled if it is above its value two probes ago. In the first, short windows the last value counts: steps
+        that are far too long do their damage there, and the losses hardly show it.
         """
-        return min(1.0, max(self.floor, progress / self.warmup))
+        steps, before = window.steps, memory.probes
+        probe = ask.probe() if steps >= memory.next_probe else math.nan
+        if math.isnan(probe):
+            return memory, False
+        memory = replace(memory, probes=(*before, probe)[-2:], next_probe=math.ceil(self.spacing * steps))
+        if (full_scale := memory.full_scale) is not None:
+            if probe < before[-1] - self._error(memory, window) / self.slack:
+                memory = replace(memory, cooldown=max(_LEAST_COOLDOWN, memory.cooldown), kept=0, wait=1)
+            else:
+                memory = replace(memory, scale=full_scale, wait=2 * memory.wait)
+            return replace(memory, full_scale=None, next_trial=math.ceil(steps * self.spacing**memory.wait)), False
+        has_stalled = bool(before) and probe > before[-1 if self._is_short(window) else 0]
+        return memory, has_stalled and steps >= memory.next_trial and memory.scale > self.floor
 
-    def _bounds(self, memory: Memory) -> tuple[float, float]:
-        """The highest loss at which a window is kept, and the loss above which a window that rises is steep.
+    def _trial(self, memory: Memory) -> Memory:
+        """Try half the learning rate until the next probe.
 
-        Steps that are far too long do their damage in the first windows, and the loss hardly shows it: so a short
-        window may be kept and lower the scale. Undoing it would not help: it restores the momentum, which leads upwards
-        again.
+        If the probe falls then, the steps were too long, and the scale stays lower until it is raised as usual. If not,
+        as on a plateau, the scale goes back at once, and the next trial waits twice as long.
         """
-        last, top = memory.ends[-1], memory.f_0 + memory.error
-        if memory.lowest >= memory.f_0 - memory.error:
-            return max(last, top), math.inf  # nothing is gained yet, so the ends say nothing about what is normal
-        gain = top - memory.lowest
-        noise = memory.error if memory.noise is None else memory.noise
-        change = median_high(abs(end - start) for start, end in pairwise(memory.ends))
-        # Ends may differ by less than the sample can tell: on a plateau, and where it lacks the few rows that matter.
-        recent = min(memory.ends) + max(noise, self.slack * change)
-        # The recent ends may creep up from window to window; the lowest loss since the start does not.
-        room = max(self.slack * max(memory.error, noise), gain / self.slack)
-        steep = memory.lowest + gain / self.slack**2 if memory.window < self.memory else math.inf
-        return max(last, min(top, recent, memory.lowest + room)), steep
+        scale = max(self.floor, self.shrink * memory.scale)
+        memory = replace(memory, full_scale=memory.scale, scale=scale, kept=0, calm=0)
+        return replace(memory, is_failing=True, has_lowered=False)
 
-    def _faster(self, memory: Memory) -> Memory:
-        """A window was kept."""
-        memory = replace(memory, kept=memory.kept + 1, is_failing=False)
-        if memory.kept < memory.cooldown:
+    def _kept(self, memory: Memory, mean: float) -> Memory:
+        ends = (*memory.ends, mean)[-self.memory :] if math.isfinite(mean) else memory.ends
+        memory = replace(memory, ends=ends, kept=memory.kept + 1, calm=memory.calm + 1)
+        memory = replace(memory, is_failing=False, has_lowered=False, is_alarmed=False)
+        if memory.kept < memory.cooldown or memory.full_scale is not None:
             return memory
         if memory.scale < 1.0:
             return replace(memory, scale=min(1.0, memory.scale / self.shrink), kept=0)
-        if memory.window < self.last_window:
+        if memory.length < self.longest:
             return memory  # a few short windows are no reason to forget
         return replace(memory, cooldown=memory.cooldown // 2, kept=0)
 
-    def _slower(self, memory: Memory, progress: float | None) -> Memory:
-        """A window was undone or is steep. Several in a row are one failure; the first alone extends the cooldown."""
-        if not memory.is_failing:
-            tried = 1.0 if progress is None else self.risen(progress)
-            memory = replace(memory, scale=tried * memory.scale, cooldown=2 * memory.cooldown + 1)
-        return replace(memory, scale=max(_LEAST_SCALE, self.shrink * memory.scale), kept=0, is_failing=True)
+    def _slower(self, memory: Memory, window: Window) -> Memory:
+        """Try again with the same learning rate; if that fails, too, or a failure is not long ago, lower it.
+
+        A bad batch is not the fault of the learning rate, and the second try passes it. Failures in a row extend the
+        cooldown once. During the warm-up the peak falls to half the learning rate that failed: half the peak might
+        still be too high.
+        """
+        is_first = not memory.is_failing and memory.calm >= self.memory
+        memory = replace(memory, kept=0, calm=0, is_failing=True, is_alarmed=False, full_scale=None)
+        if is_first:
+            return memory
+        scale, cooldown = memory.scale, memory.cooldown
+        if not memory.has_lowered:
+            scale *= 1.0 if window.progress is None else schedule.warmed_up(window.progress)
+            cooldown = max(_LEAST_COOLDOWN, 2 * cooldown + 1)
+        return replace(memory, scale=max(_LEAST_SCALE, self.shrink * scale), cooldown=cooldown, has_lowered=True)
+
+    def _error(self, memory: Memory, window: Window) -> float:
+        """The standard error of the mean loss of a window."""
+        return _scatter(memory) / math.sqrt(len(window.losses))
+
+    def _is_short(self, window: Window) -> bool:
+        return self._length(window.steps) == self._length(0)
+
+    def _length(self, steps: int) -> int:
+        return max(self.memory // 2, min(self.longest, steps // self.memory))
+
+
+def _scatter(memory: Memory) -> float:
+    """The standard deviation of the loss of a step, by the differences of neighbours: a trend does not count."""
+    return median([abs(b - a) for a, b in pairwise(memory.recent)] or [0.0]) / _NORMAL
+
+
+def reason(before: Memory, after: Memory) -> str:
+    """Why a decision changed the scale, in words; empty if it did not."""
+    if after.scale == before.scale:
+        return ""
+    if after.scale < before.scale:
+        return "failed again" if after.full_scale is None else "trial of half the learning rate: the probe has stalled"
+    return "raised after kept windows" if before.full_scale is None else "the trial did not pay"

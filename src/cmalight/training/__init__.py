@@ -1,9 +1,10 @@
 """fit(): training in one call."""
 
-from cmalight.training.callbacks import Callback, TensorBoard
+from cmalight.training.callbacks import Callback, Position, StepCallback, TensorBoard
 from cmalight.training.checkpoint import CheckpointError
 from cmalight.training.fitting import FitResult, fit
 from cmalight.training.history import EpochRecord, History
+from cmalight.training.measuring import Measured, measure
 from cmalight.training.solvers import Solver, known_solvers, make_solver
 from cmalight.training.stopping import Status
 from cmalight.training.weights import SampleWeighted, with_weights
@@ -14,12 +15,16 @@ __all__ = [
     "EpochRecord",
     "FitResult",
     "History",
+    "Measured",
+    "Position",
     "SampleWeighted",
     "Solver",
     "Status",
+    "StepCallback",
     "TensorBoard",
     "fit",
     "known_solvers",
     "make_solver",
+    "measure",
     "with_weights",
 ]

@@ -19,19 +19,9 @@ from cmalight.evaluation.state import modules_kept
 def training_batches(
     data: Any, model: nn.Module, loss_fn: Any, *, batch_size: int, order: Order, seed: int, needs_end: bool
 ) -> Iterable[Any]:
-    """TensorBatches for a pair of tensors or arrays; a loader as it is.
+    """TensorBatches for a pair of tensors or arrays, which fit the model's dtype, device and output; a loader as it is.
 
-    Args:
-        data: What the caller of `fit` gave.
-        model: Whose dtype, device and output the tensors of a pair have to fit.
-        loss_fn: Labels of classes are left alone.
-        batch_size: Of a pair.
-        order: Of a pair.
-        seed: Of the order.
-        needs_end: Whether the run has no limit but the number of epochs.
-
-    Raises:
-        ValueError: The data cannot be used; the message says why.
+    `needs_end`: the run has no limit but the number of epochs.
     """
     if _is_pair(data):
         inputs, targets = _tensors(data, model, loss_fn, "data")
@@ -49,27 +39,21 @@ def validation_batches(data: Any, model: nn.Module, loss_fn: Any) -> Iterable[An
     if _is_pair(data):
         return TensorBatches(*_tensors(data, model, loss_fn, "validation"), order="fixed")
     _require_repeatable(data, "validation")
-    if isinstance(data, TensorBatches):  # iterating it would move it on to its next epoch
-        return TensorBatches(*data.tensors, batch_size=data.batch_size, order="fixed")
     return data  # type: ignore[no-any-return]
 
 
-class OwnedPairs:
-    """The batches of a loader as pairs on the model's device, in memory that the caller does not share.
+class Pairs:
+    """The batches of a loader as pairs on the model's device, in memory that is not the caller's.
 
     A layer that works in place, such as `ReLU(inplace=True)`, may come first in a model: it must not write into the
     caller's data. Batches of TensorBatches and collated ones are new memory already; all others are copied.
-
-    Args:
-        batches: Iterated once per pass.
-        device: Of the model.
     """
 
     def __init__(self, batches: Iterable[Any], device: torch.device) -> None:
         self._batches = batches
         self._device = device
         is_collated = isinstance(batches, DataLoader) and batches.collate_fn is default_collate
-        self._copies = not (is_collated or isinstance(batches, TensorBatches))
+        self._copies = not (is_collated or type(batches) is TensorBatches)
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         for batch in self._batches:
@@ -77,19 +61,19 @@ class OwnedPairs:
                 size = f" of {len(batch)}" if isinstance(batch, list | tuple) else ""
                 raise ValueError(
                     f"fit expects batches (input, target), but the loader gave a {type(batch).__name__}{size}; "
-                    "for other batches write a loop of your own, with Objective(..., forward=...)"
+                    "for other batches write your loop, with Objective(..., forward=...)"
                 )
             inputs, targets = batch
-            yield self._owned(inputs), self._owned(targets)
+            yield self._copied(inputs), self._copied(targets)
 
-    def _owned(self, part: Any) -> Any:
+    def _copied(self, part: Any) -> Any:
         """A tensor, or tensors in tuples, lists and dicts."""
         if isinstance(part, Tensor):
             return part.to(self._device, non_blocking=True, copy=self._copies)
         if isinstance(part, dict):
-            return {key: self._owned(value) for key, value in part.items()}
+            return {key: self._copied(value) for key, value in part.items()}
         if isinstance(part, list | tuple):
-            return type(part)(self._owned(value) for value in part)
+            return type(part)(self._copied(value) for value in part)
         return part
 
 
@@ -99,7 +83,7 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def length_of(batches: Any) -> int | None:
-    """Batches of one pass; None where that is not known, or a guess, as for an IterableDataset."""
+    """Batches of one pass; None if that is not known, or a guess, as for an IterableDataset."""
     if isinstance(getattr(batches, "dataset", None), IterableDataset):
         return None
     try:
@@ -112,17 +96,17 @@ def counts_rows(loss_fn: Any, batches: Any) -> bool:
     """Whether the samples behind the mean loss of a batch are its rows; the loss may weight classes or ignore some."""
     if not isinstance(loss_fn, nn.CrossEntropyLoss | nn.NLLLoss):
         return True
-    if loss_fn.weight is not None or not isinstance(batches, TensorBatches):
+    if loss_fn.weight is not None or type(batches) is not TensorBatches:
         return False
     return not bool((batches.tensors[1] == loss_fn.ignore_index).any())
 
 
 def counter(loss_fn: Any, batches: Any) -> Callable[[Any, Any], float]:
-    """Gives the samples behind the mean loss of a batch; looks at every target only where that can matter."""
-    looks = not counts_rows(loss_fn, batches)
+    """Gives the samples behind the mean loss of a batch; counts targets only if that can matter."""
+    by_targets = not counts_rows(loss_fn, batches)
 
     def count(inputs: Any, targets: Any) -> float:
-        found = sample_count(loss_fn, targets) if looks else length_of_batch(targets)
+        found = sample_count(loss_fn, targets) if by_targets else length_of_batch(targets)
         found = found or length_of_batch(inputs)
         if not found:
             raise ValueError("A batch has no tensor with a first dimension, so its size is not known")
@@ -157,29 +141,28 @@ def _tensors(pair: tuple[Any, Any], model: nn.Module, loss_fn: Any, name: str) -
         dtypes = (p.dtype for p in model.parameters() if p.is_floating_point())
         inputs = inputs.to(next(dtypes, torch.get_default_dtype()))
     _require_finite(inputs, f"{name} inputs")
-    targets = _as_the_output(targets, _output(inputs, model, loss_fn), loss_fn)
+    targets = _as_the_output(targets, _output(inputs, model), loss_fn)
     _require_finite(targets, f"{name} targets")
     return inputs, targets
 
 
 def _as_tensor(part: Any) -> Tensor:
-    if hasattr(part, "to_numpy"):  # a column or a table of pandas, which may not let its own memory be written to
+    if hasattr(part, "to_numpy"):  # a column or a table of pandas, which may refuse writes to its memory
         import numpy
 
         part = numpy.array(part)
     return torch.as_tensor(part)
 
 
-def _output(inputs: Tensor, model: nn.Module, loss_fn: Any) -> Any:
+def _output(inputs: Tensor, model: nn.Module) -> Any:
     """What the model gives for the first two samples; computing it leaves no trace."""
-    modules = [one for one in (model, loss_fn) if isinstance(one, nn.Module)]
-    with random_state_kept(model), modules_kept(*modules), torch.no_grad():
+    with random_state_kept(model), modules_kept(model), torch.no_grad():
         model.eval()
         return model(inputs[:2].clone())
 
 
 def _as_the_output(targets: Tensor, output: Any, loss_fn: Any) -> Tensor:
-    """Targets in the shape and the precision of the model's output, where they can lose nothing by it.
+    """Targets in the shape and the precision of the model's output, if they can lose nothing by it.
 
     (n,) against outputs (n, 1) would be broadcast to (n, n) by most losses. NumPy's numbers are double precision by
     default, and most outputs are not. The output decides, not the parameters: a half precision body may end in a

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cmalight.errors import check_choice, check_whole, invalid, unknown_name
 from cmalight.evaluation.batches import Order
-from cmalight.training.callbacks import Callback
+from cmalight.evaluation.objective import Objective
+from cmalight.evaluation.ranks import is_distributed, ranks_of
+from cmalight.training.best import Best, modules_of
+from cmalight.training.callbacks import Callback, Position, closing
+from cmalight.training.checkpoint import CheckpointFile
 from cmalight.training.clock import ClockName
+from cmalight.training.data import length_of, training_batches, validation_batches
+from cmalight.training.engine import Engine, EngineName
 from cmalight.training.history import History
-from cmalight.training.loop import EngineName, Settings, Training
-from cmalight.training.metrics import Metric, make_metrics
+from cmalight.training.identity import identity_of
+from cmalight.training.loop import Training
+from cmalight.training.measuring import Measuring, Metric, make_metrics
 from cmalight.training.progress import make_display
-from cmalight.training.stopping import Status, StopRules
-from cmalight.training.surroundings import one_at_a_time
+from cmalight.training.solvers import make_solver
+from cmalight.training.steps import EpochSteps, PlainSteps, steps_of
+from cmalight.training.stopping import Interrupts, Status, StopRules
+from cmalight.training.surroundings import limited_threads, one_at_a_time, seeded
+from cmalight.training.tracking import Tracker
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,7 @@ class FitResult:
         engine: The engine that ran the last epoch, "eager" or "compiled".
         engine_reason: Why it was not compiled, if it was not.
         resumed_at: Number of epochs in the checkpoint; 0 for a new run.
+        position: Where it ended.
     """
 
     status: Status
@@ -49,9 +62,10 @@ class FitResult:
     seconds: float
     best_epoch: int | None
     optimizer: Optimizer
-    engine: str = "eager"
-    engine_reason: str = ""
-    resumed_at: int = 0
+    engine: str
+    engine_reason: str
+    resumed_at: int
+    position: Position
 
     def __str__(self) -> str:
         return f"{self.status.value} after {self.epochs} epochs and {self.seconds:.1f} s: {self.reason}"
@@ -102,19 +116,20 @@ def fit(
         target_loss: Stop once the training loss is this low.
         patience: Stop after this many epochs without a better validation loss or `monitor`.
         validation: Data to measure on after each epoch, in eval mode.
-        metrics: Metrics on the validation data: "mse", "rmse", "mae", "r2", "accuracy", "f1" (the mean over
-            classes), "auc", "log_loss", or functions of all outputs and all targets.
-        monitor: The figure for `patience` and `restore_best`: "loss", or the name of a metric. For a function of
+        metrics: Metrics on the validation data: "accuracy", "mse", "mae", or functions of all outputs and all
+            targets.
+        monitor: The number for `patience` and `restore_best`: "loss", or the name of a metric. For a function of
             yours larger values are better.
-        measure_train_loss: Whether to measure the training loss over all data after each epoch.
+        measure_train_loss: Whether to measure the training loss over all data after each epoch, in eval mode.
         restore_best: Whether to end on the weights of the best epoch. None: yes if there is validation data.
             Without validation data the training loss over all data decides.
         checkpoint: File to save to; a run that finds its file resumes from it.
         history_file: File that gets one JSON line per epoch.
-        callbacks: Objects with `on_epoch_end(record)`, which returns True to stop, and optionally `close()`.
+        callbacks: Objects with `on_epoch_end(record)`, which returns True to stop, and optionally `close()`; also
+            called inside epochs if they are `cmalight.training.StepCallback`.
         progress: Whether to show a bar on a terminal, or one line per epoch elsewhere.
         engine: "compiled" runs the steps natively, "eager" in Python, with results that are equal up to rounding;
-            "auto" compiles where it can (docs/guides/engines.md).
+            "auto" compiles if it can (docs/guides/engines.md).
         threads: Number of torch's threads while training; None takes one for small steps over a table, else leaves
             torch's number.
         clock: Clock of `time_limit` and of the history's seconds: "wall", or "processor" for the time that this
@@ -141,47 +156,102 @@ def fit(
         >>> result.history[-1].validation_loss < result.history[0].validation_loss
         True
     """
+    rules = StopRules(max_epochs, time_limit, target_loss, patience)
     has_validation = validation is not None
+    chosen_metrics = _checked_metrics(metrics, monitor, patience, has_validation=has_validation)
     restores = has_validation if restore_best is None else restore_best
-    settings = Settings(
-        rules=StopRules(max_epochs, time_limit, target_loss, patience),
-        batch_size=batch_size,
-        order=order,
-        seed=seed,
-        metrics=_checked_metrics(metrics, monitor, patience, has_validation=has_validation),
-        monitor=monitor,
-        measure_train_loss=measure_train_loss or (restores and not has_validation),
-        restore_best=restores,
-        checkpoint=_absolute(checkpoint),
-        history_file=_absolute(history_file),
-        callbacks=tuple(callbacks),
-        progress=progress,
-        engine=engine,
-        threads=threads,
-        clock=clock,
-    )
-    _check(settings)
-    with one_at_a_time():
-        training = Training(model, loss_fn, data, validation, optimizer, optimizer_options, settings)
-        stop = training.run(make_display(progress, settings.rules))
+    measures_training = measure_train_loss or (restores and not has_validation)
+    check_choice("engine", engine, get_args(EngineName))
+    check_choice("clock", clock, get_args(ClockName))
+    check_whole("seed", seed)
+    if threads is not None:
+        check_whole("threads", threads, least=1)
+    checkpoint_path, history_path = _checked_files(checkpoint, history_file)
+    _check_callbacks(callbacks)
+    _refuse_ranks(model)
+    with one_at_a_time(), closing(callbacks), torch.inference_mode(False), torch.enable_grad():
+        batches = training_batches(
+            data, model, loss_fn, batch_size=batch_size, order=order, seed=seed, needs_end=time_limit is None
+        )
+        held_out = validation_batches(validation, model, loss_fn) if has_validation else None
+        tracker = Tracker(rules, clock, length_of(batches), callbacks, make_display(progress, rules), Interrupts())
+        objective = Objective(model, loss_fn, batches, process_group=False)
+        steps, solver = _steps(optimizer, optimizer_options, model, objective, tracker)
+        about = {
+            **solver,
+            "seed": seed,
+            "metrics": list(chosen_metrics),
+            "measure_train_loss": measures_training,
+            "restore_best": restores,
+            "monitor": monitor,
+        }
+        saved = None
+        if checkpoint_path is not None:
+            saved = CheckpointFile(checkpoint_path, identity_of(model, loss_fn, steps, batches, held_out, about))
+        training = Training(
+            model=model,
+            loss_fn=loss_fn,
+            batches=batches,
+            steps=steps,
+            objective=objective,
+            rules=rules,
+            tracker=tracker,
+            engine=Engine(engine, model, loss_fn, batches),
+            measuring=Measuring(model, loss_fn, batches if measures_training else None, held_out, chosen_metrics),
+            best=Best(monitor, modules_of(model, loss_fn), keeps_weights=restores),
+            callbacks=callbacks,
+            checkpoint=saved,
+            history_path=history_path,
+        )
+        with seeded(model, seed), tracker.interrupts, limited_threads(threads, model, batches), saved or nullcontext():
+            stop = training.run()
+        training.best.restore()
     return FitResult(
         status=stop.status,
-        reason=stop.reason,
+        reason="; ".join((stop.reason, *training.problems())),
         history=training.history,
-        evaluations=training.evaluations,
+        evaluations=tracker.work()[0],
         epochs=len(training.history),
-        seconds=training.clock.seconds(),
+        seconds=tracker.clock.seconds(),
         best_epoch=training.best.epoch,
-        optimizer=training.optimizer,
-        engine=training.engine,
-        engine_reason=training.engine_reason,
+        optimizer=steps.optimizer,
+        engine=training.engine.name,
+        engine_reason=training.engine.reason,
         resumed_at=training.resumed_at,
+        position=tracker.position(),
     )
 
 
-def _absolute(path: str | os.PathLike[str] | None) -> Path | None:
-    """Now: a callback may change the working directory."""
-    return None if path is None else Path(path).resolve()
+def _steps(
+    optimizer: str | Optimizer,
+    options: Mapping[str, Any] | None,
+    model: nn.Module,
+    objective: Objective,
+    tracker: Tracker,
+) -> tuple[PlainSteps, dict[str, Any]]:
+    """The steps of the optimizer, which is made here if it is named; and what a checkpoint says of its name."""
+    schedule, name = None, "given"
+    if isinstance(optimizer, str):
+        solver = make_solver(optimizer, options)
+        schedule, name = solver.schedule, solver.name
+        if solver.watches:
+            optimizer = solver.make(model, objective=objective, **tracker.budget())
+        else:
+            optimizer = solver.make(model.parameters())
+    elif options:
+        raise ValueError("optimizer_options go with an optimizer's name; a ready optimizer has its options already")
+    elif not isinstance(optimizer, Optimizer):
+        raise TypeError(f"Invalid optimizer: expected a name or a torch optimizer, but got {optimizer!r}")
+    known = {id(p) for p in model.parameters()}
+    if not any(id(p) in known for group in optimizer.param_groups for p in group["params"]):
+        raise ValueError("The optimizer holds no parameter of the model: make it from model.parameters()")
+    steps = steps_of(optimizer, objective, schedule)
+    if isinstance(steps, EpochSteps) and steps.objective is not None and length_of(objective.data) is None:
+        raise ValueError(
+            f"{type(optimizer).__name__} compares epochs with a fixed sum over samples, but a loader without "
+            "a length is a stream: give the data a length, or use another optimizer"
+        )
+    return steps, {"solver": name, "schedule": getattr(schedule, "keywords", None)}
 
 
 def _checked_metrics(
@@ -195,25 +265,33 @@ def _checked_metrics(
     if patience is not None and not has_validation:
         raise ValueError("patience waits for a better validation: pass validation=(inputs, targets)")
     if monitor not in ("loss", *made):
-        raise ValueError(unknown_name("figure to monitor", monitor, ("loss", *made)))
+        raise ValueError(unknown_name("number to monitor", monitor, ("loss", *made)))
     return made
 
 
-def _check(settings: Settings) -> None:
-    """What would fail later fails now."""
-    check_choice("engine", settings.engine, get_args(EngineName))
-    check_choice("clock", settings.clock, get_args(ClockName))
-    check_whole("seed", settings.seed)
-    if settings.threads is not None:
-        check_whole("threads", settings.threads, least=1)
-    for callback in settings.callbacks:
-        if not isinstance(callback, Callback):
-            raise ValueError(f"Invalid callback: {callback!r} has no on_epoch_end(record)")
-    files = {"checkpoint": settings.checkpoint, "history_file": settings.history_file}
-    for name, path in files.items():
+def _checked_files(*paths: str | os.PathLike[str] | None) -> list[Path | None]:
+    """Checkpoint and history file, made absolute now: a callback may change the working directory."""
+    found = [None if path is None else Path(path).resolve() for path in paths]
+    for name, path in zip(("checkpoint", "history_file"), found, strict=True):
         if path is not None and path.is_dir():
             raise IsADirectoryError(f"{name} {path} is a directory; name a file in it")
         if path is not None and not path.parent.is_dir():
             raise FileNotFoundError(f"{name} {path}: there is no directory {path.parent}; make it first")
-    if settings.checkpoint is not None and settings.checkpoint == settings.history_file:
-        raise ValueError(f"checkpoint and history_file are both {settings.checkpoint}; give two paths")
+    if found[0] is not None and found[0] == found[1]:
+        raise ValueError(f"checkpoint and history_file are both {found[0]}; give two paths")
+    return found
+
+
+def _check_callbacks(callbacks: Sequence[Any]) -> None:
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            raise ValueError(f"Invalid callback: {callback!r} has no on_epoch_end(record)")
+
+
+def _refuse_ranks(model: nn.Module) -> None:
+    """Refuse a model that several processes train: fit's clock, files and data are those of one."""
+    if is_distributed(model) and not ranks_of(model).alone:
+        raise ValueError(
+            "fit trains in one process, but the model is wrapped in DDP or sharded over several: write the loop of "
+            "docs/guides/distributed.md, or pass the plain model"
+        )

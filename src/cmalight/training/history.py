@@ -6,8 +6,8 @@ import contextlib
 import json
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +34,9 @@ class EpochRecord:
         lr: Learning rate of the last step, the largest over the parameter groups.
         outcome: The control's decision; "uncontrolled" for optimizers without a control.
         evaluations: Full passes over the training data that the optimizer made in this epoch.
-        evaluated_rows: Rows that the optimizer evaluated in this epoch, in full passes and on its sample.
-        train_loss: The training loss over all data after the epoch, if it was measured.
-        validation_loss: The loss on the validation data after the epoch, if there is any.
+        evaluated_rows: Rows that the optimizer evaluated in this epoch.
+        train_loss: The training loss over all data after the epoch, in eval mode, if it was measured.
+        validation_loss: The loss on the validation data after the epoch, in eval mode, if there is any.
         metrics: Metrics on the validation data by name.
         alpha: α of CMALight or CMA, 0 for an undone epoch; None for other optimizers.
         phi: φ of CMALight or CMA, the loss that an epoch has to beat; None for other optimizers.
@@ -61,55 +61,27 @@ class EpochRecord:
         Returns:
             JSON without a line break.
         """
-        row = asdict(self)
-        return json.dumps(_finite({**row, "metrics": _finite(row["metrics"])}), allow_nan=False)
+        return json.dumps(_finite({**vars(self), "metrics": _finite(self.metrics)}), allow_nan=False)
 
 
-class History(Sequence[EpochRecord]):
-    """The records of a run in order.
+_COLUMNS = tuple(one.name for one in fields(EpochRecord))
 
-    Args:
-        records: Records to begin with.
-    """
 
-    def __init__(self, records: Iterable[EpochRecord] = ()) -> None:
-        self._records = list(records)
-
-    def append(self, record: EpochRecord) -> None:
-        """Add the record of one more epoch.
-
-        Args:
-            record: The figures of the epoch.
-        """
-        self._records.append(record)
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._records[index]
-
-    def __iter__(self) -> Iterator[EpochRecord]:
-        return iter(self._records)
+class History(list[EpochRecord]):
+    """The records of a run, a list in the order of the epochs."""
 
     def __repr__(self) -> str:
         """A short table: the first and the last epochs."""
-        if not self._records:
+        if not self:
             return "History of 0 epochs"
-        rows = [_cells(record) for record in self._records]
+        ends = list(self) if len(self) <= 2 * _SHOWN else [*self[:_SHOWN], *self[-_SHOWN:]]
+        rows = [_cells(record) for record in ends]
         used = [number for number in range(len(_HEADINGS)) if any(row[number] for row in rows)]
-        shown = rows if len(rows) <= 2 * _SHOWN else [*rows[:_SHOWN], ["..."] * len(_HEADINGS), *rows[-_SHOWN:]]
-        columns = [[_HEADINGS[number], *(row[number] for row in shown)] for number in used]
+        if len(ends) < len(self):
+            rows.insert(_SHOWN, ["..."] * len(_HEADINGS))
+        columns = [[_HEADINGS[number], *(row[number] for row in rows)] for number in used]
         padded = [[cell.rjust(max(map(len, column))) for cell in column] for column in columns]
         return "\n".join("  ".join(line) for line in zip(*padded, strict=True))
-
-    def to_rows(self) -> list[dict[str, Any]]:
-        """The history as plain values.
-
-        Returns:
-            One dict per epoch.
-        """
-        return [asdict(record) for record in self._records]
 
     def to_pandas(self) -> pandas.DataFrame:
         """The history as a frame.
@@ -122,10 +94,35 @@ class History(Sequence[EpochRecord]):
         """
         with needed("History.to_pandas needs pandas", "data"):
             import pandas
-        columns = [one.name for one in fields(EpochRecord) if one.name != "metrics"]
-        rows = [{**row.pop("metrics"), **row} for row in self.to_rows()]
-        metrics = self._records[0].metrics if self._records else ()
-        return pandas.DataFrame(rows, columns=[*columns, *metrics])
+        columns = [name for name in _COLUMNS if name != "metrics"]
+        rows = [{**record.metrics, **{name: getattr(record, name) for name in columns}} for record in self]
+        return pandas.DataFrame(rows, columns=[*columns, *(self[0].metrics if self else ())])
+
+    def to_text(self, epochs: int) -> str:
+        """The first epochs, column by column, as JSON in which NaN and Infinity stand for themselves.
+
+        Args:
+            epochs: How many.
+
+        Returns:
+            A text that keeps every number to its last bit.
+        """
+        first = self[:epochs]
+        return json.dumps({name: [getattr(record, name) for record in first] for name in _COLUMNS})
+
+    @classmethod
+    def from_text(cls, text: str) -> History:
+        """What `to_text` wrote.
+
+        Args:
+            text: From a checkpoint.
+
+        Returns:
+            The history.
+        """
+        columns = json.loads(text)
+        rows = zip(*columns.values(), strict=True)
+        return cls(EpochRecord(**dict(zip(columns, row, strict=True))) for row in rows)
 
 
 def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,26 +133,21 @@ def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
 def _cells(record: EpochRecord) -> list[str]:
     measured = [f"{value:.5g}" if value is not None else "" for value in (record.train_loss, record.validation_loss)]
     metrics = " ".join(f"{name} {value:.4g}" for name, value in record.metrics.items())
-    figures = [str(record.epoch), f"{record.seconds:.2f}", f"{record.batch_loss:.5g}", *measured, metrics]
-    return [*figures, f"{record.lr:.3g}", str(record.evaluations), record.outcome]
+    numbers = [str(record.epoch), f"{record.seconds:.2f}", f"{record.batch_loss:.5g}", *measured, metrics]
+    return [*numbers, f"{record.lr:.3g}", str(record.evaluations), record.outcome]
 
 
 class HistoryFile:
-    """A file of JSON lines that grows with the history.
+    """A file of JSON lines that begins with the records of a resumed run and grows with the history.
 
-    Args:
-        path: Of the file. It is replaced by the records that a resumed run has behind it.
-        history: Those records.
-
-    Attributes:
-        trouble: Why the last lines are not in the file; empty where they are.
+    `problem` says why the last lines are not in the file.
     """
 
     def __init__(self, path: Path, history: History) -> None:
         self._path = path
         write_atomically(path, "".join(record.to_json() + "\n" for record in history))
         self._waiting: list[bytes] = []
-        self.trouble = ""
+        self.problem = ""
 
     def append(self, record: EpochRecord) -> None:
         """Add a line; lines that a full disk does not take are tried again with the next one."""
@@ -163,12 +155,12 @@ class HistoryFile:
         try:
             self._write(b"".join(self._waiting))
         except OSError as error:
-            trouble = f"the last {len(self._waiting)} lines of {self._path} could not be written ({error.strerror})"
-            if not self.trouble:
-                logger.warning("%s. Training goes on; the next epoch tries again.", trouble)
-            self.trouble = trouble
+            problem = f"the last {len(self._waiting)} lines of {self._path} could not be written: {error.strerror}"
+            if not self.problem:
+                logger.warning("%s. Training goes on; the next epoch tries again.", problem)
+            self.problem = problem
         else:
-            self._waiting, self.trouble = [], ""
+            self._waiting, self.problem = [], ""
 
     def _write(self, data: bytes) -> None:
         """Writes all of it, or cuts the file back to where it was."""

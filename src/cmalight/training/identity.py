@@ -1,38 +1,41 @@
-"""What defines a run, in words: a checkpoint is of this run where all of it is equal."""
+"""What defines a run, in words: a checkpoint belongs to this run if all of it is equal."""
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 from collections.abc import Iterable, Mapping
+from types import CodeType, FunctionType
 from typing import Any
 
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import DataLoader, TensorDataset
 
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.training.data import length_of
+from cmalight.training.steps import PlainSteps
+
+_PLAIN = bool | int | float | complex | str | bytes | None
 
 
 def identity_of(
-    model: nn.Module, loss_fn: Any, optimizer: Optimizer, batches: Any, validation: Any, settings: Mapping[str, Any]
+    model: nn.Module, loss_fn: Any, steps: PlainSteps, batches: Any, validation: Any, settings: Mapping[str, Any]
 ) -> dict[str, str]:
     """One text per part; limits are not in it, so a finished run may resume with larger ones.
 
-    Args:
-        model: By its layers and the shapes of its parameters.
-        loss_fn: A module by its layers, a function by its name.
-        optimizer: By its type and the options of its groups.
-        batches: Tensors in memory by their content, other loaders by length, batch size and sampler.
-        validation: Likewise.
-        settings: Further parts by name.
+    A loss counts by its name and its constants; what it computes with them is not seen. Tensors in memory count by
+    their content, other data by length, batch size and sampler.
     """
     shapes = [(name, tuple(p.shape), p.dtype) for name, p in model.named_parameters()]
+    optimizers = [steps.optimizer] if steps.base is steps.optimizer else [steps.optimizer, steps.base]
+    shown = str(loss_fn) if isinstance(loss_fn, nn.Module) else _name(loss_fn)
     return {
-        "model": f"{sum(p.numel() for p in model.parameters())} parameters #{_digest([str(model), str(shapes)])}",
-        "loss": repr(loss_fn) if isinstance(loss_fn, nn.Module) else _name(loss_fn),
-        "optimizer": "/".join(_name(one) for one in (optimizer, getattr(optimizer, "base", None)) if one is not None),
-        **_options(optimizer),
+        "model": f"{sum(p.numel() for p in model.parameters())} parameters #{digest([str(model), str(shapes)])}",
+        "loss": f"{shown} #{digest(_constants(loss_fn))}",
+        "optimizer": "/".join(_name(one) for one in optimizers),
+        **_options(steps),
         "data": _data(batches),
         "batches": _batching(batches),
         "validation data": _data(validation),
@@ -40,37 +43,8 @@ def identity_of(
     }
 
 
-def _options(optimizer: Optimizer) -> dict[str, str]:
-    known = {*optimizer.defaults, *getattr(getattr(optimizer, "base", None), "defaults", ())}
-    groups = optimizer.param_groups
-    return {
-        f"option {name}" + (f" of group {number}" if len(groups) > 1 else ""): str(value)
-        for number, group in enumerate(groups)
-        for name, value in group.items()
-        if name in known and name != "params"
-    }
-
-
-def _data(batches: Any) -> str:
-    if batches is None:
-        return "none"
-    tensors = getattr(batches, "tensors", getattr(getattr(batches, "dataset", None), "tensors", None))
-    if tensors is not None:
-        return f"{[tuple(t.shape) for t in tensors]} #{_digest(tensors)}"
-    return f"{_name(batches)} of {length_of(batches)} batches"
-
-
-def _batching(batches: Any) -> str:
-    if isinstance(batches, TensorBatches):
-        return f"{batches.batch_size}, {batches.order}, seed {batches.seed}"
-    return f"{getattr(batches, 'batch_size', None)}, {_name(getattr(batches, 'sampler', None))}"
-
-
-def _name(thing: object) -> str:
-    return str(getattr(thing, "__qualname__", type(thing).__qualname__))
-
-
-def _digest(parts: Iterable[Tensor | str]) -> str:
+def digest(parts: Iterable[Tensor | str]) -> str:
+    """A short digest of tensors, by their bytes, and texts, in hexadecimal digits."""
     checksum = hashlib.blake2b(digest_size=8)
     for part in parts:
         if isinstance(part, str):
@@ -79,3 +53,66 @@ def _digest(parts: Iterable[Tensor | str]) -> str:
             here = part.detach().cpu().contiguous()  # torch itself gives bytes only by way of NumPy
             checksum.update((ctypes.c_char * (here.numel() * here.element_size())).from_address(here.data_ptr()))
     return checksum.hexdigest()
+
+
+def _options(steps: PlainSteps) -> dict[str, str]:
+    known = {*steps.optimizer.defaults, *steps.base.defaults} - {"params"}
+    groups = steps.optimizer.param_groups
+    return {
+        f"option {name}" + (f" of group {number}" if len(groups) > 1 else ""): str(value)
+        for number, group in enumerate(groups)
+        for name, value in group.items()
+        if name in known
+    }
+
+
+def _data(batches: Any) -> str:
+    if batches is None:
+        return "none"
+    inside = batches.dataset if isinstance(batches, DataLoader) else batches
+    if isinstance(inside, TensorBatches | TensorDataset):
+        return f"{[tuple(t.shape) for t in inside.tensors]} #{digest(inside.tensors)}"
+    if isinstance(inside, list | tuple):
+        tensors = [leaf for leaf in tree_leaves(inside) if isinstance(leaf, Tensor)]
+        return f"{len(inside)} batches #{digest(tensors)}"
+    return f"{_name(inside)} of {length_of(batches)} batches"
+
+
+def _batching(batches: Any) -> str:
+    if isinstance(batches, TensorBatches):
+        return f"{batches.batch_size}, {batches.order}, seed {batches.seed}"
+    return f"{getattr(batches, 'batch_size', None)}, {_name(getattr(batches, 'sampler', None))}"
+
+
+def _name(thing: Any) -> str:
+    return str(getattr(thing, "__qualname__", type(thing).__qualname__))
+
+
+def _constants(thing: Any, depth: int = 8) -> list[Tensor | str]:
+    """Names and constants of a loss: defaults, closures, attributes, numbers in its code.
+
+    Buffers count for torch's losses only, which hold class weights in them: others may change theirs in training.
+    """
+    kind = type(thing)
+    name = f"{getattr(thing, '__module__', kind.__module__)}.{_name(thing)}"
+    parts: list[Any] = []
+    if isinstance(thing, Tensor):
+        return [thing]
+    if isinstance(thing, _PLAIN):
+        return [repr(thing)]
+    if isinstance(thing, list | tuple):
+        parts = list(thing)
+    elif isinstance(thing, dict):
+        parts = [*thing.items()]
+    elif isinstance(thing, functools.partial):
+        parts = [thing.func, thing.args, thing.keywords]
+    elif isinstance(thing, CodeType):
+        parts = [thing.co_names, thing.co_consts]
+    elif isinstance(thing, FunctionType):
+        cells = [cell.cell_contents for cell in thing.__closure__ or ()]
+        parts = [thing.__code__, thing.__defaults__, thing.__kwdefaults__, cells]
+    elif isinstance(thing, nn.Module):
+        plain = {k: v for k, v in vars(thing).items() if isinstance(v, _PLAIN) and k != "training"}
+        is_torchs = kind.__module__.startswith("torch.nn.")
+        parts = [plain, dict(thing.named_buffers()) if is_torchs else {}, kind.forward, *thing.children()]
+    return [name, *(found for part in parts for found in _constants(part, depth - 1))] if depth else [name]

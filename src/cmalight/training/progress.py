@@ -16,12 +16,7 @@ _BAR_WIDTH = 16
 
 
 class Display:
-    """Shows the course of a run.
-
-    Args:
-        rules: The limits of the run, for the share that is done.
-        stream: Where to write; None shows nothing.
-    """
+    """Shows how far a run is on a stream, if there is one."""
 
     def __init__(self, rules: StopRules, stream: TextIO | None) -> None:
         self._rules = rules
@@ -45,7 +40,7 @@ class Display:
         self._stream.flush()
 
     def epoch_done(self, record: EpochRecord) -> None:
-        """Show the figures of an epoch."""
+        """Show the numbers of an epoch."""
         self._last = record
         if self._is_terminal:
             self.position(record.epoch + 1, record.seconds)
@@ -59,13 +54,13 @@ class Display:
         self.note(f"stopped: {reason}")
 
     def _bar(self, epochs: float, seconds: float) -> str:
-        share = self._rules.share_done(epochs, seconds)
+        fraction = self._rules.fraction_done(epochs, seconds)
         last = self._rules.max_epochs
-        filled = round(share * _BAR_WIDTH)
+        filled = round(fraction * _BAR_WIDTH)
         parts = [
             f"epoch {min(int(epochs) + 1, last or sys.maxsize)}" + ("" if last is None else f"/{last}"),
             "#" * filled + "-" * (_BAR_WIDTH - filled),
-            f"{duration(seconds * (1 - share) / share)} left" if share > 0 else "",
+            f"{duration(seconds * (1 - fraction) / fraction)} left" if fraction > 0 else "",
         ]
         room = shutil.get_terminal_size().columns - 1
         text = "  ".join(part for part in parts if part)
@@ -83,7 +78,7 @@ def make_display(progress: bool, rules: StopRules) -> Display:
 
 
 def describe(record: EpochRecord, room: int = sys.maxsize) -> str:
-    """The figures of an epoch in at most `room` characters; the least important are left out, each as a whole."""
+    """The numbers of an epoch in at most `room` characters; the least important are left out, each as a whole."""
     parts = [f"loss {record.batch_loss:.5g}"]
     if record.validation_loss is not None:
         parts.append(f"validation {record.validation_loss:.5g}")

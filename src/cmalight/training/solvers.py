@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,21 +16,39 @@ from torch.optim import Optimizer
 
 from cmalight.errors import check_share, needed, unknown_name
 from cmalight.optim import CMA, COFF, IG, SOAP, Auto, CMALight
-from cmalight.training.schedules import Schedule, cosine, wsd
+from cmalight.optim.controlled import Controlled
+
+Schedule = Callable[[float], float]  # from the fraction of the run that is done to a factor of lr
+
+
+def cosine(fraction: float, *, warmup: float = 0.05) -> float:
+    """Linear warm-up over a fraction of the run, then half a cosine to zero."""
+    if fraction < warmup:
+        return fraction / warmup
+    since = min(1.0, (fraction - warmup) / (1.0 - warmup)) if warmup < 1.0 else 1.0
+    return 0.5 * (1.0 + math.cos(math.pi * since))
+
+
+def wsd(fraction: float, *, warmup: float = 0.05, decay: float = 0.4) -> float:
+    """Warm-up, stable, decay: linear warm-up over a fraction of the run, constant, linear decay to zero."""
+    rising = fraction / warmup if fraction < warmup else 1.0
+    falling = (1.0 - fraction) / decay if fraction > 1.0 - decay else 1.0
+    return min(rising, falling)
+
 
 # Arguments that `fit` gives, not the user.
-_OF_FIT = ("params", "objective", "total_steps", "progress")
+_FROM_FIT = ("params", "model_or_params", "objective", "total_steps", "progress", "fraction")
 
 
 @dataclass(frozen=True)
 class Solver:
-    """An optimizer by name with its options, ready to be made over parameters.
+    """An optimizer by name with its options, ready to be made.
 
     Attributes:
         name: One of `known_solvers()`.
-        make: Called as `make(params)`, or where `watches` as `make(params, objective, total_steps=, progress=)`.
-        schedule: From the share of the run that is done to a factor of lr; None leaves lr alone.
-        watches: Whether the optimizer needs an objective.
+        make: Called as `make(parameters)`, or if `watches` as `make(model, objective=, total_steps= or progress=)`.
+        schedule: From the fraction of the run that is done to a factor of lr; None leaves lr alone.
+        watches: Whether the optimizer is a `Controlled`, which takes the model and its objective.
     """
 
     name: str
@@ -58,6 +77,8 @@ class MuonAndAdamW(Optimizer):
         momentum: float = 0.95,
         betas: tuple[float, float] = (0.9, 0.95),
     ) -> None:
+        if not hasattr(torch.optim, "Muon"):
+            raise ImportError(f"muon needs torch 2.9 or later, but this is {torch.__version__}")
         given = list(params)
         shared: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
         makers: list[tuple[bool, Callable[..., Optimizer]]] = [
@@ -70,7 +91,7 @@ class MuonAndAdamW(Optimizer):
         self._share_groups()
 
     def _share_groups(self) -> None:
-        """The parts work on this optimizer's groups and state, so that there is one of each."""
+        """The parts work on this optimizer's groups and state, so that there is only one of each."""
         for part, group in zip(self._parts, self.param_groups, strict=True):
             part.param_groups, part.state = [group], self.state
 
@@ -85,7 +106,7 @@ class MuonAndAdamW(Optimizer):
             closure: Evaluates the loss and its gradient; called once.
 
         Returns:
-            The loss, where there is a closure.
+            The loss, if there is a closure.
         """
         loss = None
         if closure is not None:
@@ -98,7 +119,7 @@ class MuonAndAdamW(Optimizer):
 
 @dataclass(frozen=True)
 class _Entry:
-    """An optimizer class, or "package.Class" of one that may not be installed; defaults that differ from its own."""
+    """An optimizer class, or "package.Class" of one that may not be installed, and changed defaults."""
 
     factory: Callable[..., Optimizer] | str
     schedule: Callable[..., float] | None = None
@@ -165,7 +186,7 @@ def make_solver(name: str, options: Mapping[str, Any] | None = None) -> Solver:
 
     Args:
         name: One of `known_solvers()`.
-        options: Arguments of the optimizer and, where it has one, of its schedule.
+        options: Arguments of the optimizer and, if it has one, of its schedule.
 
     Returns:
         What makes the optimizer over the parameters of a model.
@@ -178,34 +199,29 @@ def make_solver(name: str, options: Mapping[str, Any] | None = None) -> Solver:
         raise ValueError(unknown_name("optimizer", name, _SOLVERS))
     entry = _SOLVERS[name]
     factory = entry.imported()
-    arguments, of_schedule = _own_arguments(factory), _own_arguments(entry.schedule)
+    arguments, for_schedule = _arguments(factory), _arguments(entry.schedule)
     chosen = {**entry.defaults, **(options or {})}
     for option in chosen:
-        if option not in (*arguments, *of_schedule):
-            raise ValueError(unknown_name(f"option of {name!r}", option, (*arguments, *of_schedule)))
-    shares = {option: value for option, value in chosen.items() if option in of_schedule}
-    for option, value in shares.items():
+        if option not in (*arguments, *for_schedule):
+            raise ValueError(unknown_name(f"option of {name!r}", option, (*arguments, *for_schedule)))
+    fractions = {option: value for option, value in chosen.items() if option in for_schedule}
+    for option, value in fractions.items():
         check_share(option, value)
-    made = functools.partial(factory, **{o: v for o, v in chosen.items() if o not in of_schedule})
-    schedule = None if entry.schedule is None else functools.partial(entry.schedule, **shares)
-    solver = Solver(name, made, schedule, watches="objective" in inspect.signature(factory).parameters)
-    _try(solver)
-    return solver
+    make = functools.partial(factory, **{o: v for o, v in chosen.items() if o not in for_schedule})
+    _try(name, make)
+    schedule = None if entry.schedule is None else functools.partial(entry.schedule, **fractions)
+    return Solver(name, make, schedule, watches=isinstance(factory, type) and issubclass(factory, Controlled))
 
 
-def _own_arguments(function: Callable[..., Any] | None) -> tuple[str, ...]:
+def _arguments(function: Callable[..., Any] | None) -> tuple[str, ...]:
     """The names that a user may give."""
     names = () if function is None else tuple(inspect.signature(function).parameters)
-    return tuple(name for name in names if name not in (*_OF_FIT, "share"))
+    return tuple(name for name in names if name not in _FROM_FIT)
 
 
-def _try(solver: Solver) -> None:
-    """Makes the optimizer over parameters of no meaning: a wrong value is found before any training."""
-    params = [nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(2))]
+def _try(name: str, make: Callable[..., Optimizer]) -> None:
+    """Make the optimizer over parameters of no meaning: a wrong value is found before any training."""
     try:
-        if solver.watches:
-            solver.make(params, lambda: 0.0)
-        else:
-            solver.make(params)
+        make([nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(2))])
     except (TypeError, ValueError) as error:
-        raise ValueError(f"Invalid options of {solver.name!r}: {error}") from error
+        raise ValueError(f"Invalid options of {name!r}: {error}") from error

@@ -64,10 +64,10 @@ class StopRules:
         if self.patience is not None:
             check_whole("patience", self.patience, least=1)
 
-    def share_done(self, epochs: float, seconds: float) -> float:
-        """How much of the run is done, 0 to 1, by the limit that will end it first."""
-        shares = [(epochs, self.max_epochs), (seconds, self.time_limit)]
-        return max(min(1.0, done / limit) if limit else 1.0 for done, limit in shares if limit is not None)
+    def fraction_done(self, epochs: float, seconds: float) -> float:
+        """The fraction of the run that is done, by the limit that will end it first."""
+        fractions = [(epochs, self.max_epochs), (seconds, self.time_limit)]
+        return max(min(1.0, done / limit) if limit else 1.0 for done, limit in fractions if limit is not None)
 
     def out_of_time(self, seconds: float) -> Stop | None:
         """Asked before every batch."""

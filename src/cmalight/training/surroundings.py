@@ -17,16 +17,13 @@ _ONE_AT_A_TIME = threading.RLock()
 
 
 def one_at_a_time() -> AbstractContextManager[bool]:
-    """The generators belong to the whole process, so a second run in another thread waits, from its first look on."""
+    """Generators are process-wide, so a second fit() in another thread waits."""
     return _ONE_AT_A_TIME
 
 
 @contextmanager
-def own_randomness(model: nn.Module, seed: int) -> Iterator[None]:
-    """Random numbers that depend on the seed alone; afterwards the caller's go on as if nothing had been drawn.
-
-    A run inside a callback has its own numbers within those.
-    """
+def seeded(model: nn.Module, seed: int) -> Iterator[None]:
+    """Random numbers that depend on the seed alone; afterwards the caller's go on as if nothing had been drawn."""
     with random_state_kept(model):
         seed_everything(seed)
         yield
@@ -36,11 +33,8 @@ def own_randomness(model: nn.Module, seed: int) -> Iterator[None]:
 def limited_threads(threads: int | None, model: nn.Module, batches: Any) -> Iterator[None]:
     """Sets the number of torch's threads for a training; at the end there are as many as before.
 
-    Args:
-        threads: None takes one for small steps over a table, where threads that wait for each other after every small
-            product cost more than they bring; else as many as torch has.
-        model: The model.
-        batches: The training data.
+    None takes one for small steps over a table, because threads that wait for each other after every small product
+    cost more than they bring; else as many as torch has.
     """
     before = torch.get_num_threads()
     if threads is None and _has_small_steps(model, batches):
@@ -54,7 +48,7 @@ def limited_threads(threads: int | None, model: nn.Module, batches: Any) -> Iter
 
 
 def _has_small_steps(model: nn.Module, batches: Any) -> bool:
-    """Only where the work can be counted: rows of numbers, and no weight that is used more than once for a row."""
+    """Only if the work can be counted: rows of numbers, and no weight that is used more than once for a row."""
     tensors = getattr(batches, "tensors", getattr(getattr(batches, "dataset", None), "tensors", None))
     batch_size = getattr(batches, "batch_size", None)
     if not tensors or not isinstance(tensors[0], Tensor) or tensors[0].dim() != 2 or not isinstance(batch_size, int):

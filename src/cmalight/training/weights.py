@@ -27,8 +27,8 @@ class SampleWeighted(nn.Module):
 
     def forward(self, output: Tensor, target: Tensor) -> Tensor:
         """The mean over the batch."""
-        own, weight = target[:, :-1], target[:, -1]
-        each: Tensor = self._each(output, own[:, 0].long() if self._takes_labels else own.reshape(output.shape))
+        wanted, weight = target[:, :-1], target[:, -1]
+        each: Tensor = self._each(output, wanted[:, 0].long() if self._takes_labels else wanted.reshape(output.shape))
         return (each.reshape(len(each), -1).mean(1) * weight).mean()
 
 

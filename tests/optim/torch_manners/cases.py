@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from cmalight import CMA, IG, SOAP, Auto, CMALight, Controlled, Objective
-from cmalight.rules.watchdog import Watchdog
+from cmalight import CMA, IG, SOAP, Auto, Certified, CMALight, Controlled, Objective
+from cmalight.optim.epoch_optimizer import EpochOptimizer
+from tests.optim.plain_loop import short_windows
 
 MSE = nn.MSELoss()
 SAMPLES, BATCH = 22, 4  # the last batch has 2 samples
-SHORT = Watchdog(first_window=4, last_window=4)  # so that a window ends inside each epoch of 6 steps
 TOTAL = 60
 
 _OBJECTIVES = weakref.WeakKeyDictionary()
@@ -45,18 +45,23 @@ def _groups(model, params):
     return model.parameters() if params is None else params
 
 
-def _controlled(base_class, **defaults):
+def _controlled(base_class, *, settled, **defaults):
     def make(model, params=None, **options):
         base = base_class(_groups(model, params), **{**defaults, **options})
-        return Controlled(base, objective_of(model), total_steps=TOTAL, rule=SHORT)
+        objective = objective_of(model) if settled else None
+        return short_windows(Controlled(base, model, objective=objective, total_steps=TOTAL))
 
     return make
 
 
+def _certified(model, params=None, **options):
+    base = torch.optim.Adam(_groups(model, params), **{"lr": 0.3, **options})
+    return Certified(base, objective_of(model), total_steps=TOTAL)
+
+
 def _auto(model, params=None, **options):
-    optimizer = Auto(_groups(model, params), objective_of(model), total_steps=TOTAL, **options)
-    optimizer.rule = SHORT
-    return optimizer
+    given = model if params is None else params
+    return short_windows(Auto(given, objective=objective_of(model), total_steps=TOTAL, **options))
 
 
 def _plain(optimizer_class, **defaults):
@@ -69,10 +74,11 @@ PAPER = {
     "CMA": _plain(CMA, lr=0.8),
     "IG": _plain(IG, lr=0.2),
 }
-WATCHED = {
-    "Controlled-SGD": _controlled(torch.optim.SGD, lr=0.5, momentum=0.9),
-    "Controlled-Adam": _controlled(torch.optim.Adam, lr=0.3),
+WATCHED = {  # windows of 4 steps end inside each epoch of 6 steps
+    "Controlled-SGD": _controlled(torch.optim.SGD, settled=True, lr=0.5, momentum=0.9),
+    "Controlled-Adam": _controlled(torch.optim.Adam, settled=False, lr=0.3),
     "Auto": _auto,
+    "Certified": _certified,
 }
 ALL = {**PAPER, **WATCHED, "SOAP": _plain(SOAP)}
 
@@ -92,7 +98,7 @@ each_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS.
 
 def run_epoch(optimizer, model, data, *, step=None, after_step=None):
     """One pass; what the optimizer says of it, as text: it shows every digit, and NaN equals NaN in it."""
-    if not hasattr(optimizer, "epoch"):
+    if not isinstance(optimizer, EpochOptimizer):
         _steps(optimizer, model, data, None, step, after_step)
         return repr(getattr(optimizer, "report", None))
     with optimizer.epoch(objective_of(model)) as epoch:
@@ -107,7 +113,10 @@ def _steps(optimizer, model, data, epoch, step, after_step):
         loss.backward()
         if epoch is not None:
             epoch.observe(loss, len(y))
-        (step or optimizer.step)()
+        if isinstance(optimizer, Controlled | Certified):
+            (step or optimizer.step)(loss)
+        else:
+            (step or optimizer.step)()
         if after_step is not None:
             after_step()
 

@@ -5,8 +5,11 @@ import torch
 
 from .cases import MSE, assert_same_models, each_watched, each_with_a_window, network, train
 
-# Raised by torch itself when it first imports Inductor.
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+# Raised by torch itself: when it first imports Inductor, and for a loss that is given to a compiled function.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),
+]
 # Bit for bit is promised with this backend alone: Inductor contracts a·b + c into one rounding.
 _EXACT = "aot_eager"
 
@@ -47,8 +50,9 @@ def test_a_whole_training_step_can_be_compiled(make):
 
     def training_step(model, one):
         one.zero_grad()
-        MSE(model(x), y).backward()
-        one.step()
+        loss = MSE(model(x), y)
+        loss.backward()
+        one.step(loss)
 
     whole = torch.compile(training_step, backend=_EXACT)
     for _ in range(6):

@@ -16,7 +16,8 @@ from torch.distributed.checkpoint.state_dict import (
 from .cases import assert_same_models, batches, each, each_watched, each_with_a_window, network, run_epoch, train
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:torch.distributed is disabled, unavailable or uninitialized:UserWarning"
+    "ignore:torch.distributed is (disabled, )?unavailable or uninitialized:UserWarning",
+    "ignore:TypedStorage is deprecated:UserWarning",  # torch 2.6 warns of its own call
 )
 
 

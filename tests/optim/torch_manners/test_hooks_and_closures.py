@@ -5,6 +5,9 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from cmalight import Certified, Controlled
+from cmalight.optim.epoch_optimizer import EpochOptimizer
+
 from .cases import (
     MSE,
     assert_same_models,
@@ -21,7 +24,7 @@ from .cases import (
 
 @each
 def test_step_hooks_of_ours_and_of_all_optimizers_fire_once_per_step_until_they_are_removed(make):
-    """The base of a controlled optimizer is one of all optimizers, too."""
+    """Those of all optimizers see the base of a watched one."""
     model, seen, of_all = network(), [], []
     optimizer = make(model)
     handles = [
@@ -36,8 +39,8 @@ def test_step_hooks_of_ours_and_of_all_optimizers_fire_once_per_step_until_they_
         for handle in handles:
             handle.remove()
     assert seen == ["before", "after"] * 6
-    assert [one for one in of_all if one is optimizer] == [optimizer] * 12
-    optimizer.step()
+    assert of_all == [optimizer.base if isinstance(optimizer, Controlled | Certified) else optimizer] * 12
+    optimizer.step(lambda: 1.0)
     assert len(seen) == 12
 
 
@@ -63,6 +66,12 @@ def test_a_step_pre_hook_may_replace_the_closure(make):
     optimizer = make(network())
     optimizer.register_step_pre_hook(lambda *_: ((optimizer, lambda: 7.0), {}))
     assert optimizer.step() == 7.0
+
+
+@each
+def test_a_closure_may_be_given_by_its_name(make):
+    """As Lightning does."""
+    assert make(network()).step(closure=lambda: 7.0) == 7.0
 
 
 @each
@@ -96,7 +105,7 @@ def test_a_closure_runs_once_per_batch_and_trains_as_the_plain_loop(make):
             with torch.no_grad():  # a closure has gradients all the same
                 assert optimizer.step(closure).item() > 0
 
-    if hasattr(optimizer, "epoch"):
+    if isinstance(optimizer, EpochOptimizer):
         with optimizer.epoch(objective_of(model)) as epoch:
             step_all(epoch.batches(data))
         report = repr(epoch.report)

@@ -18,10 +18,10 @@ from torch.optim.lr_scheduler import (
 from torch.optim.swa_utils import SWALR, AveragedModel
 
 from cmalight import IG, Controlled, Outcome
+from tests.optim.plain_loop import short_windows
 
 from .cases import (
     MSE,
-    SHORT,
     assert_same_models,
     batches,
     each,
@@ -63,13 +63,14 @@ def _lrs(optimizer, model, schedule, *, epochs=2):
     return seen
 
 
+@pytest.mark.filterwarnings("ignore:The epoch parameter in")  # SequentialLR of torch 2.6 warns of its own call
 @pytest.mark.filterwarnings("ignore:Controlled has no schedule")  # a plateau scheduler leaves no mark to know it by
 @each_scheduler
 def test_under_control_every_scheduler_gives_the_lr_and_the_weights_that_it_gives_the_base_alone(schedule):
     """Where nothing is undone; `last_lr` is what the step used."""
     model, alone = network(), network()
     bases = [torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9) for net in (model, alone)]
-    optimizer = Controlled(bases[0], objective_of(model), rule=SHORT)
+    optimizer = short_windows(Controlled(bases[0], model, objective=objective_of(model)))
     assert _lrs(optimizer, model, schedule) == _lrs(bases[1], alone, schedule)
     assert optimizer.report.outcome is Outcome.KEPT
     assert_same_models(model, alone)
@@ -97,6 +98,7 @@ def test_a_plateau_scheduler_shrinks_the_lr_of_every_group(make):
     assert [group["lr"] for group in optimizer.param_groups] == [0.05, 0.2]
 
 
+@pytest.mark.filterwarnings("ignore:.* has a schedule of its own")
 @each
 def test_weight_averaging_works_around_epochs(make):
     model = network()

@@ -124,7 +124,7 @@ def test_the_state_dict_of_the_base_alone_puts_it_under_control_in_mid_run():
     adam = Adam(model.parameters(), lr=0.01)
     train(adam, model, range(2))
     twin.load_state_dict(model.state_dict())
-    optimizer = Controlled(Adam(twin.parameters()), objective_of(twin), total_steps=100)
+    optimizer = Controlled(Adam(twin.parameters()), twin, total_steps=100)
     optimizer.load_state_dict(adam.state_dict())
     assert (optimizer.steps, optimizer.param_groups[0]["lr"]) == (0, 0.01)
     assert float(optimizer.state[twin[0].weight]["step"]) == 12
@@ -143,6 +143,7 @@ def test_a_state_dict_that_cannot_be_used_is_refused_and_changes_nothing(make):
     assert repr(optimizer.state_dict()) == before
 
 
+@pytest.mark.filterwarnings("ignore:.* has a schedule of its own")
 @each
 @pytest.mark.parametrize("copied", _COPIES.values(), ids=_COPIES)
 def test_a_copy_of_model_and_optimizer_goes_on_as_the_original_does(make, copied):

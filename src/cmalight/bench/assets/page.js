@@ -1,7 +1,7 @@
 // The page: its controls, which are also its address, and what is drawn anew when one of them changes.
 const at = (id) => document.getElementById(id);
 const form = at("view"), controls = form.elements;
-const NO_SOLVER = "No solver is shown: press one above.";
+const NO_SOLVER = "No solver is shown: check one above.";
 
 function make(name, properties = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
@@ -10,7 +10,7 @@ function make(name, properties = {}, ...children) {
 }
 
 const number = (value) => (value === null || Number.isNaN(value) ? "–" : String(Number(value.toPrecision(4))));
-const percent = (share) => `${Number((100 * share).toPrecision(3))} %`;
+const percent = (fraction) => `${Number((100 * fraction).toPrecision(3))} %`;
 const label = (name) => controls[name].selectedOptions[0].text;
 
 function statuses(runs) {
@@ -18,73 +18,140 @@ function statuses(runs) {
   return counts.map(([status, found]) => `${found.length} ${status.replace(/_/g, " ")}`).join(", ");
 }
 
-// What the reader has chosen: one value per control, and the numbers of the solvers that are shown.
+// What the reader has chosen: one value per control, and the numbers of the solvers and problems that are shown.
 function chosen() {
-  const values = new FormData(form), hidden = values.getAll("hide");
-  const solvers = data.solvers.map((_, solver) => solver).filter((solver) => !hidden.includes(data.solvers[solver]));
-  return { ...Object.fromEntries(values), tau: Number(values.get("tau")), solvers };
+  const values = new FormData(form), shown = values.getAll("show"), words = values.get("filter").toLowerCase().split(/\s+/);
+  const solvers = [...data.solvers.keys()].filter((solver) => shown.includes(data.solvers[solver]));
+  const matches = ({ name, group }) => words.every((word) => `${name} ${group}`.toLowerCase().includes(word));
+  const problems = [...data.problems.keys()].filter((problem) => matches(data.problems[problem]));
+  return { ...Object.fromEntries(values), tau: Number(values.get("tau")), solvers, problems };
 }
 
-function drawSummary(view, ratios) {
-  at("summary").textContent = summaryOf(ratios, view);
+function drawSummary(view, rows, ratios) {
+  at("summary").textContent = summaryOf(view, rows, ratios);
   const seeds = new Set(data.runs.map((run) => run.seed)).size, loss = label("loss");
   const median = view.per === "problem" && seeds > 1 ? `, median over ${seeds} seeds,` : "";
   at("target").textContent = `Cost: ${label("measure")}${median} until the ${loss} has closed all but `
     + `${percent(view.tau)} (τ = ${view.tau}) of the gap between the start and the lowest ${loss} that a solver `
-    + "shown here reached. A failed run never gets there.";
+    + "shown here reached; a failed run never gets there. On unseen data: the validation loss at the end of the runs.";
+  at("filtered").textContent = view.problems.length < data.problems.length
+    ? `${view.problems.length} of ${count(data.problems.length, "problem")} shown` : "";
 }
 
-function drawAllCurves(view) {
-  const shown = (run) => data.problems[run.problem] === view.problem && view.solvers.includes(run.solver);
-  const runs = data.runs.filter(shown), why = runs.length ? "Nothing was measured." : NO_SOLVER;
-  const options = { ...view, unit: label("x"), why };
-  drawCurves("curves", runs, { ...options, y: "train_loss", title: "training loss" });
-  if (view.value) drawCurves("other", runs, { ...options, y: view.value, title: label("value").toLowerCase() });
-  const failed = runs.filter((run) => run.status !== "done").length;
-  const single = view.seeds || new Set(runs.map((run) => run.seed)).size < 2;
-  const counted = view.seeds ? "a cross marks where" : "from there on they count as infinite";
-  at("curves-hint").textContent = (single ? "One line per run." : "Median over the seeds, with the quartiles shaded.")
-    + (failed ? ` ${failed} of ${runs.length} runs failed: ${counted}.` : "");
-}
-
-function drawProfiles(view, rows, ratios) {
-  const { solvers, per } = view;
-  const why = solvers.length ? "No problem has a result of every solver shown." : NO_SOLVER;
-  const profiles = (values, start) => (rows.length ? solvers.map((_, n) => sharesOf(values(n), start)) : []);
-  drawPerformance("performance", view, profiles((n) => ratios.map((row) => row[n]), 1), why);
-  drawData("data-profile", view, profiles((n) => rows.map((row) => row.costs[n]), 0), label("measure"), why);
-  const over = per === "problem" ? "data set and network; the median over the seeds" : "data set, network and seed";
-  at("profile-hint").textContent = `Over the ${count(rows.length, per === "problem" ? "problem" : "start")} (${over}) `
-    + "that every solver shown has a result of. Area: under the performance profile up to a ratio of "
-    + `${data.area.limit}, with its ${percent(data.area.level)} bootstrap interval; 1 is the best on every problem.`;
+// The performance profiles of the paper's Figs. 2 to 4: one row of figures per group of problems.
+function drawProfiles(view, rows) {
+  const why = view.solvers.length ? "No problem has a result of every solver shown." : NO_SOLVER;
+  const profiles = (own, values, start) => (own.length ? view.solvers.map((_, n) => fractionsOf(values(n), start)) : []);
+  data.tableTaus.forEach((tau, column) => {
+    const all = costsOf({ ...view, tau });
+    ["", ...data.groups].forEach((group, line) => {
+      const own = all.filter((row) => !group || data.problems[row.problem].group === group), ratios = ratiosOf(own);
+      drawPerformance(`profile-${line}-${column}`, view, profiles(own, (n) => ratios.map((row) => row[n]), 1), why);
+    });
+  });
+  drawData("data-profile", view, profiles(rows, (n) => rows.map((row) => row.costs[n]), 0), label("measure"), why);
+  const over = view.per === "problem" ? "data set and network; the median over the seeds" : "data set, network and seed";
+  const sets = new Set(rows.map((row) => data.problems[row.problem].dataset)).size;
+  at("profile-hint").textContent = `Over the ${count(rows.length, view.per === "problem" ? "problem" : "start")} (${over}) `
+    + `that every solver shown has a result of. Area: under the performance profile at τ = ${view.tau} up to a ratio of `
+    + `${data.area.limit}; 1 is the best on every problem. `
+    + (sets < data.area.fewest ? `No interval is given: ${count(sets, "data set")}, and fewer than ${data.area.fewest} carry none.`
+      : `In brackets: its ${percent(data.area.level)} bootstrap interval over ${sets} data sets.`);
 }
 
 const text = (content, className = "") => make("td", { className }, content);
 
-function solverHead(solver) {
-  const dot = make("span", { className: "dot" });
-  dot.style.background = lookOf(solver).color;
-  return make("th", { className: "name", scope: "row", title: data.solvers[solver] }, dot, data.solvers[solver]);
+// A line with its marker, as in the figures.
+function swatch(solver) {
+  const { color, dash, symbol } = styleOf(solver), svg = "http://www.w3.org/2000/svg";
+  const part = (name, values) => {
+    const made = document.createElementNS(svg, name);
+    Object.entries(values).forEach(([key, value]) => made.setAttribute(key, value));
+    return made;
+  };
+  const picture = part("svg", { width: 34, height: 12, viewBox: "-17 -6 34 12", "aria-hidden": "true" });
+  picture.append(part("path", { d: "M-17,0H17", stroke: color, "stroke-width": 2.4, "stroke-dasharray": DASHES[dash] }));
+  picture.append(part("path", { d: SYMBOLS[symbol], fill: color }));
+  return picture;
 }
 
-function head(...titles) {
-  return make("thead", {}, make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title))));
+function solverHead(solver, scope = "row") {
+  const name = data.solvers[solver];
+  return make("th", { className: "name", scope, title: name }, swatch(solver), make("span", {}, name));
+}
+
+function head(...cells) {
+  return make("thead", {}, make("tr", {}, ...cells.map((one) => (typeof one === "string" ? make("th", { scope: "col" }, one) : one))));
 }
 
 // One line per solver over all problems.
-function drawSolvers({ solvers }, rows, ratios) {
-  const lines = solvers.map((solver, n) => {
+function drawSolvers(view, rows, ratios) {
+  const unseen = unseenOf(view, rows), lowest = unseen.map(isLowest);
+  const lines = view.solvers.map((solver, n) => {
     const own = ratios.map((row) => row[n]), solved = own.filter((ratio) => ratio < Infinity).length;
-    const [area, low, high] = rows.length ? areaOf(own).map((value) => value.toFixed(2)) : ["–", "–", "–"];
-    const cells = [own.filter((ratio) => ratio === 1).length, solved, `${area} (${low} to ${high})`].map(String);
-    const ended = statuses(data.runs.filter((run) => run.solver === solver));
-    return make("tr", {}, solverHead(solver), ...[...cells, ended].map((content) => text(content)));
+    const [area, low, high] = rows.length ? areaOf(own, rows).map((value) => value.toFixed(2)) : ["–"];
+    const worse = unseen.map((row) => row[n] / least(row)).filter((ratio) => ratio >= 1);
+    const cells = [
+      own.filter((ratio) => ratio === 1).length, solved, low === undefined ? area : `${area} (${low} to ${high})`,
+      lowest.filter((row) => row[n]).length, worse.length ? number(quantile(worse, 0.5)) : "–",
+      statuses(runsOf(view).filter((run) => run.solver === solver)),
+    ];
+    return make("tr", {}, solverHead(solver), ...cells.map((content) => text(String(content))));
   });
-  at("solver-table").replaceChildren(
-    head("solver", `best on (of ${rows.length})`, "solved", "area", "runs"), make("tbody", {}, ...lines));
+  at("solver-table").replaceChildren(head("solver", `best on (of ${rows.length})`, "solved", "area",
+    `lowest on unseen data (of ${unseen.length})`, "unseen loss / lowest", "runs"), make("tbody", {}, ...lines));
 }
 
-// A median, and how many runs it is of. `candidate` is what competes for bold: only where every run got there.
+// The box plots of the paper's Fig. 1.
+function drawAllBoxes(view) {
+  const runs = runsOf(view), why = view.solvers.length ? "No solver shown reports it." : NO_SOLVER;
+  const perEpoch = (run) => (run.epochs && run.evaluations !== null ? run.evaluations / run.epochs : null);
+  drawBoxes("box-evaluations", view, runs, perEpoch, { title: "evaluations of f per epoch", rangemode: "tozero" }, why);
+  drawBoxes("box-accepted", view, runs, (run) => run.accepted, { title: "accepted epochs", tickformat: ".0%", range: [-0.03, 1.03] }, why);
+}
+
+// What the heat map shows, one row per problem and one value per solver; the least of a row is the best.
+function heatRows(view, rows) {
+  if (view.heat === "cost") return rows.map(({ problem, seed, costs }) => ({ problem, seed, values: costs }));
+  return view.problems.map((problem) => (
+    { problem, values: view.solvers.map((solver) => reachedOf(view, problem, solver, view.heat)) }));
+}
+
+function drawHeat(view, rows) {
+  const lines = heatRows(view, rows).map(({ problem, seed, values }) => {
+    const best = least(values.filter((value) => !Number.isNaN(value)));
+    const cells = values.map((value) => {
+      const ratio = value === best ? 1 : value / best, made = text(ratio >= 1 && ratio < Infinity ? number(ratio) : Number.isNaN(value) ? "–" : "never");
+      const warmth = Math.min(1, Math.log10(Math.max(1, ratio)) / 2);
+      if (ratio >= 1) made.style.background = ratio < Infinity ? `hsl(32 90% ${97 - 37 * warmth}%)` : "#d5d8de";
+      made.className = ratio === 1 ? "best" : "";
+      made.title = number(value);
+      return made;
+    });
+    const name = data.problems[problem].name + (seed === undefined ? "" : `, seed ${seed}`);
+    return make("tr", {}, make("th", { className: "name", scope: "row", title: name }, make("span", {}, name)), ...cells);
+  });
+  at("heat").replaceChildren(head("problem", ...view.solvers.map((solver) => solverHead(solver, "col"))), make("tbody", {}, ...lines));
+}
+
+// Training loss and accuracy against time with the spread of the starts: the paper's Fig. 5, for one problem.
+function drawAllCurves(view) {
+  const shown = (run) => data.problems[run.problem].name === view.problem && view.solvers.includes(run.solver);
+  const runs = data.runs.filter(shown), why = runs.length ? "Nothing was measured." : NO_SOLVER;
+  const options = { ...view, unit: label("x"), why };
+  const classes = runs.some((run) => run.final_accuracy !== null), unseen = classes ? "accuracy" : "validation_loss";
+  const value = view.value === "unseen" ? unseen : view.value;
+  const title = { accuracy: "validation accuracy", validation_loss: "validation loss", lr: "learning rate" }[value];
+  drawCurves("curves", runs, { ...options, y: "train_loss", title: "training loss" });
+  drawCurves("other", runs, { ...options, y: value, title });
+  const failed = runs.filter((run) => run.status !== "done").length;
+  const single = view.seeds || new Set(runs.map((run) => run.seed)).size < 2;
+  const counted = view.seeds ? "a cross marks the end" : "from their end on they count as infinite";
+  at("curves-hint").textContent = (single ? "One line per run." : "Median over the seeds, with the quartiles shaded.")
+    + (failed ? ` ${failed} of ${runs.length} runs failed: ${counted}.` : "");
+}
+
+// A median, and how many runs it is of. `candidate` is what competes for bold: only if every run got there.
 function cell(values, { sign = 1, describes = false, show = number }) {
   const known = describes ? values.filter((value) => value !== null) : values;
   if (!known.length) return { text: "–", candidate: Infinity };
@@ -96,7 +163,7 @@ function cell(values, { sign = 1, describes = false, show = number }) {
 
 // The columns of the results: `get` gives the values of the runs of one solver on one problem.
 function columnsOf(view) {
-  const figure = (title, name, more = {}) => {
+  const column = (title, name, more = {}) => {
     const failed = (more.sign ?? 1) * Infinity;
     const problems = new Set(data.runs.filter((run) => run[name] !== null).map((run) => run.problem));
     const value = (run) => (more.describes ? run[name] : run.status === "done" ? run[name] ?? failed : failed);
@@ -111,19 +178,19 @@ function columnsOf(view) {
     return { title: `${unit} to τ=${tau}`, get: (runs) => runs.flatMap(value), has: true };
   };
   return [
-    figure("final loss", "final_loss"),
-    figure("best loss", "best_loss"),
-    figure("validation loss", "final_validation_loss"),
-    figure("accuracy", "final_accuracy", { sign: -1, show: percent }),
+    column("final loss", "final_loss"),
+    column("best loss", "best_loss"),
+    column("validation loss", "final_validation_loss"),
+    column("accuracy", "final_accuracy", { sign: -1, show: percent }),
     ...data.tableTaus.map(cost),
-    figure("evaluations", "evaluated_passes", { describes: true }),
-    figure("accepted", "accepted", { describes: true, show: percent }),
-  ].filter((column) => column.has);
+    column("evaluations", "evaluated_passes", { describes: true }),
+    column("accepted", "accepted", { describes: true, show: percent }),
+  ].filter((one) => one.has);
 }
 
 function drawResults(view) {
   const columns = columnsOf(view);
-  const bodies = data.problems.map((name, problem) => {
+  const bodies = view.problems.map((problem) => {
     const own = data.runs.filter((run) => run.problem === problem && view.solvers.includes(run.solver));
     const rows = [...Map.groupBy(own, (run) => run.solver)].sort(([a], [b]) => a - b)
       .map(([solver, runs]) => ({ solver, runs, cells: columns.map((column) => cell(column.get(runs), column)) }));
@@ -135,7 +202,7 @@ function drawResults(view) {
     const lines = rows.map(({ solver, runs, cells }) => make("tr", {}, solverHead(solver),
       text(statuses(runs), runs.some((run) => run.status !== "done") ? "bad" : ""),
       ...cells.map((one, n) => text(one.text, style(one, n)))));
-    const title = make("th", { scope: "rowgroup", colSpan: columns.length + 2 }, make("span", {}, name));
+    const title = make("th", { scope: "rowgroup", colSpan: columns.length + 2 }, make("span", {}, data.problems[problem].name));
     return make("tbody", {}, make("tr", { className: "problem" }, title), ...lines);
   });
   at("result-table").replaceChildren(head("solver", "runs", ...columns.map((column) => column.title)), ...bodies);
@@ -143,19 +210,23 @@ function drawResults(view) {
 
 function drawAll() {
   const view = chosen(), rows = costsOf(view), ratios = ratiosOf(rows);
-  drawSummary(view, ratios);
-  drawAllCurves(view);
-  drawProfiles(view, rows, ratios);
+  drawSummary(view, rows, ratios);
+  drawProfiles(view, rows);
   drawSolvers(view, rows, ratios);
+  drawAllBoxes(view);
+  drawHeat(view, rows);
+  drawAllCurves(view);
   drawResults(view);
 }
 
-// The solvers: check boxes that are the legend of every figure; those that are checked are hidden.
+// The solvers: check boxes that are the legend of every figure; those that are checked are shown.
 function solverSwitch(name, solver) {
-  const { color, dash } = lookOf(solver), swatch = make("i");
-  swatch.style.borderTop = `4px ${DASHES[dash]} ${color}`;
-  const box = make("input", { type: "checkbox", name: "hide", value: name });
-  return make("label", { title: `Hide or show ${name}` }, box, swatch, make("span", {}, name));
+  const box = make("input", { type: "checkbox", name: "show", value: name, defaultChecked: !data.hidden.includes(name) });
+  return make("label", { title: name }, box, swatch(solver), make("span", {}, name));
+}
+
+function figure(id, caption) {
+  return make("figure", {}, make("figcaption", {}, caption), make("div", { className: "plot", id }));
 }
 
 function addDownloads(figure) {
@@ -164,8 +235,8 @@ function addDownloads(figure) {
     const button = make("button", { type: "button", title: `Download this figure as ${format}` }, format.toUpperCase());
     button.addEventListener("click", () => {
       const what = caption.querySelector("select") ? label("value") : caption.firstChild.textContent;
-      const of = plot.id === "curves" || plot.id === "other" ? controls.problem.value : `τ = ${controls.tau.value}`;
-      download(plot, format, `${what}, ${of}`);
+      const of = plot.id === "curves" || plot.id === "other" ? `, ${controls.problem.value}` : "";
+      download(plot, format, what + (plot.id === "data-profile" ? `, τ = ${controls.tau.value}` : of));
     });
     return button;
   });
@@ -176,29 +247,37 @@ function addDownloads(figure) {
 function readAddress() {
   form.reset();
   for (const [name, value] of new URLSearchParams(location.hash.slice(1))) {
-    for (const control of document.getElementsByName(name)) {
-      if (control.type === "checkbox") control.checked ||= control.value === value;
-      else if ([...control.options ?? []].some((option) => option.value === value)) control.value = value;
+    for (const control of document.getElementsByName(name === "hide" ? "show" : name)) {
+      if (control.name === "show") control.checked = control.value === value ? name === "show" : control.checked;
+      else if (control.type === "checkbox") control.checked = true;
+      else if (!control.options || [...control.options].some((option) => option.value === value)) control.value = value;
     }
   }
   drawAll();
 }
 
-at("solvers").append(...data.solvers.map(solverSwitch));
-controls.problem.append(...data.problems.map((name) => new Option(name)));
-controls.tau.append(...data.taus.map((tau) => new Option(tau, tau, tau === 0.01)));
-for (const name of ["value", "loss"]) {
-  for (const option of [...controls[name].options]) if (!points[option.value]) option.remove();
-}
-controls.loss.parentElement.hidden = controls.loss.options.length < 2;
-at("other").parentElement.hidden = !controls.value.options.length;
-document.querySelectorAll("figure").forEach(addDownloads);
-const usual = new FormData(form);
-form.addEventListener("input", () => {
-  const changed = [...new FormData(form)].filter(([name, value]) => usual.get(name) !== value);
+function writeAddress() {
+  const changed = [...form.elements].filter((control) => control.name).flatMap((control) => {
+    if (control.type === "checkbox") {
+      if (control.checked === control.defaultChecked) return [];
+      return [[control.name === "show" && !control.checked ? "hide" : control.name, control.value]];
+    }
+    return usual.get(control.name) === control.value ? [] : [[control.name, control.value]];
+  });
   history.replaceState(null, "", `#${new URLSearchParams(changed)}`);
-  drawAll();
-});
+}
+
+at("solvers").append(...data.solvers.map(solverSwitch));
+at("profiles").append(...["", ...data.groups].flatMap((group, line) => data.tableTaus.map((tau, column) => (
+  figure(`profile-${line}-${column}`, `${group ? `${group[0].toUpperCase()}${group.slice(1)}` : "All"} problems, τ = ${tau}`)))));
+controls.problem.append(...data.problems.map(({ name }) => new Option(name)));
+controls.tau.append(...data.taus.map((tau) => new Option(tau, tau, tau === 0.01)));
+for (const option of [...controls.loss.options]) if (!points[option.value]) option.remove();
+controls.loss.parentElement.hidden = controls.loss.options.length < 2;
+document.querySelectorAll("figure").forEach(addDownloads);
+form.reset();
+const usual = new FormData(form);
+form.addEventListener("input", () => { writeAddress(); drawAll(); });
 form.addEventListener("submit", (event) => event.preventDefault());
 window.addEventListener("hashchange", readAddress);
 readAddress();

@@ -1,0 +1,461 @@
+"""The paper's control at work: it collects the losses of an epoch, keeps its start, and lets the rule judge it."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from cmalight.evaluation.objective import Objective
+from cmalight.evaluation.ranks import Ranks, ranks_of
+from cmalight.evaluation.state import RunState, Snapshot
+from cmalight.optim.line import Line, roll_back
+from cmalight.optim.observed import BatchCounts, LossSum, as_count
+from cmalight.optim.reports import EpochReport
+from cmalight.optim.watched import refuse_unequal, refuse_unequal_loaders, strangers_of
+from cmalight.rules.decision import Decision
+from cmalight.rules.epochs import EpochRule, InnerCycle, Known, no_step
+
+# After so many epochs that moved nothing, or that changed neither φ nor ζ, the user is told.
+_STILL = 30
+# The counts of samples may be sums of class weights, with rounding.
+_ROUNDING = 1e-6
+
+
+class Gradients(Protocol):
+    """What takes the steps of the epochs: the optimizer."""
+
+    needs_objective: bool
+
+    @property
+    def zeta(self) -> float:
+        """ζ: the largest lr of the groups."""
+
+    def multiply_lr(self, factor: float) -> None:
+        """ζ^{k+1} = factor ζ^k."""
+
+    def penalty(self) -> Tensor | None:
+        """The term of the weight decay, which belongs to every loss."""
+
+    def rule(self) -> EpochRule:
+        """The rule that judges an epoch."""
+
+
+@dataclass
+class OpenEpoch:
+    """What is known of the steps that are not judged yet.
+
+    Attributes:
+        start: The state of the run where the epoch began.
+        steps: Steps so far, including those that a fused step skipped.
+        skipped: How many of them a fused step skipped, as a tensor on its device.
+        losses: The sum of the losses.
+        counts: The samples behind them.
+        first_loss: The first loss that was observed.
+    """
+
+    start: Snapshot
+    steps: int = 0
+    skipped: Tensor | None = None
+    losses: LossSum = field(default_factory=LossSum)
+    counts: BatchCounts = field(default_factory=BatchCounts)
+    first_loss: Tensor | float | None = None
+
+    def taken(self) -> int:
+        """The steps that were really taken; waits for the device if a fused optimizer may have skipped some."""
+        return self.steps - (0 if self.skipped is None else int(self.skipped.item()))
+
+
+class EpochWatch:
+    """One run under the paper's control.
+
+    Args:
+        optimizer: Whose run it is.
+
+    Attributes:
+        known: f(w⁰), φ^k and, if it is known, f(w^k); None before the first epoch.
+        zeta_0: ζ⁰.
+        epochs: Epochs so far.
+        samples: Samples per epoch on this rank; 0 if unknown.
+        evaluations: Full evaluations so far.
+        unmoved: Epochs in a row that were undone.
+        unchanged: Epochs in a row that changed neither φ nor ζ.
+        open: The epoch under way, or one that a state_dict had.
+    """
+
+    _NUMBERS = ("zeta_0", "epochs", "samples", "evaluations", "unmoved", "unchanged")
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer: Gradients = optimizer
+        self.known: Known | None = None
+        self.zeta_0 = self._optimizer.zeta
+        self.epochs = 0
+        self.samples = 0.0
+        self.evaluations = 0
+        self.unmoved = 0
+        self.unchanged = 0
+        self.open: OpenEpoch | None = None
+        self._packed: dict[str, Any] | None = None  # an open epoch of a state_dict, until its modules are known
+        self._objective: Any = None
+        self._evaluated_before = 0
+        self._weights_seen: tuple[Any, ...] | None = None  # when f(w^k) was known
+        self._set_modules(optimizer, ())
+
+    def _set_modules(self, optimizer: Optimizer, modules: tuple[nn.Module, ...]) -> None:
+        self.run_state = RunState(optimizer, modules)
+
+    def check_objective(self, objective: Any) -> None:
+        """Refuse another objective than in the epoch before: f(w⁰) and φ do not belong to it.
+
+        Args:
+            objective: For the next epoch.
+
+        Raises:
+            RuntimeError: If it is another one.
+        """
+        before = self._objective
+        if self.known is None or before is None or before is objective:
+            return
+        if not (isinstance(before, Objective) and before.is_like(objective)):
+            raise RuntimeError(
+                "This is another objective than that of the epoch before, so f(w⁰) and φ do not belong to it: "
+                "call optimizer.restart(objective) first"
+            )
+
+    def restart(self, objective: Any) -> None:
+        """The current weights are the new w⁰.
+
+        Args:
+            objective: A new one, or None.
+        """
+        self._objective, self.known = objective, None
+        self.zeta_0, self.samples, self.unmoved, self.unchanged = self._optimizer.zeta, 0.0, 0, 0
+
+    def refuse_inside_epoch(self, call: str) -> None:
+        """Refuse a call that belongs between epochs.
+
+        Args:
+            call: What was called.
+
+        Raises:
+            RuntimeError: If an epoch is under way.
+        """
+        if self.open is not None:
+            raise RuntimeError(f"{call} was called inside an epoch: leave its `with` block first")
+
+    def forget_f(self) -> None:
+        """F at the current weights is not known any more."""
+        if self.known is not None:
+            self.known = self.known.then(self.known.phi, None)
+
+    def begin(self, objective: Any) -> None:
+        """Open an epoch, or go on with one that a state_dict had; at w⁰, line 3: evaluate f(w⁰).
+
+        Args:
+            objective: What is evaluated; None if nothing is.
+
+        Raises:
+            ValueError: If nothing can be trained, or f(w⁰) is not finite.
+        """
+        optimizer, modules = self._optimizer, objective.modules if isinstance(objective, Objective) else ()
+        self._set_modules(optimizer, modules)  # type: ignore[arg-type]
+        if modules:
+            strangers_of(optimizer, modules[0])  # type: ignore[arg-type]
+        if not optimizer.zeta > 0.0:
+            raise ValueError("lr of every parameter group is 0, so an epoch cannot move the weights")
+        if not any(p.requires_grad for p in self.run_state.parameters):
+            raise ValueError("There is nothing to train: no parameter of the optimizer requires a gradient")
+        self._objective = objective
+        if self._weights_seen not in (None, self._weights_now()):
+            self.forget_f()
+        self._unpack_open()
+        refuse_unequal_loaders(objective, self._ranks)
+        if self.known is None:
+            f_0 = math.nan if objective is None else self._evaluate()
+            if objective is not None and not math.isfinite(f_0):
+                raise ValueError(f"The objective is {f_0} at the start: check data, loss and initial weights")
+            self.known = optimizer.rule().init(f_0)
+            self.zeta_0 = optimizer.zeta
+        self.samples = self._samples_of_the_objective() or self.samples
+        if self.open is None:
+            self.open = OpenEpoch(self.run_state.snapshot())
+
+    def observe(self, loss: Tensor | float, count: float) -> None:
+        """Add the mean loss of a batch of `count` samples.
+
+        Args:
+            loss: A scalar; it stays on its device.
+            count: The samples behind it.
+        """
+        epoch, samples = self._opened, as_count(count)
+        if not epoch.counts.total:
+            epoch.first_loss = loss.detach() if isinstance(loss, Tensor) else loss
+        epoch.losses.add(loss, samples)
+        if (penalty := self._optimizer.penalty()) is not None:
+            epoch.losses.add(penalty, samples)
+        epoch.counts.add(samples)
+
+    def pending_samples(self) -> float:
+        """The samples that were observed for the next step."""
+        return self._opened.counts.pending
+
+    def cut(self) -> None:
+        """The gradients are set to zero."""
+        if self.open is not None:
+            self.open.counts.cut()
+
+    def step_factor(self, found_inf: Tensor | None) -> float:
+        """A step is taken on what was observed.
+
+        Args:
+            found_inf: Of GradScaler: 1 if a fused step is skipped.
+
+        Returns:
+            The factor of the step: a short batch takes a shorter one.
+        """
+        epoch = self._opened
+        factor = epoch.counts.take()
+        if found_inf is not None:
+            epoch.skipped = found_inf.clone() if epoch.skipped is None else epoch.skipped + found_inf
+        epoch.steps += 1
+        return factor
+
+    def advance(self, sizes: Sequence[int], run: Callable[[list[float]], Tensor]) -> Tensor:
+        """Take several steps by an engine.
+
+        Args:
+            sizes: The sizes of the next batches.
+            run: Takes a step for each factor and returns the losses, weight decay's term included.
+
+        Returns:
+            The losses.
+        """
+        epoch = self._opened
+        factors = []
+        for size in sizes:
+            epoch.counts.add(float(size))
+            factors.append(epoch.counts.take())
+        losses = run(factors)
+        epoch.losses.add(torch.dot(losses, torch.tensor(sizes, dtype=losses.dtype)), 1.0)
+        epoch.steps += len(sizes)
+        return losses
+
+    def undo(self) -> None:
+        """Go back to the start of the epoch."""
+        roll_back(self.run_state, self._opened.start)
+
+    def close(self, *, failed: bool) -> None:
+        """The epoch is over, judged or not.
+
+        Args:
+            failed: Whether it was left by an error: then nobody knows f here.
+        """
+        self.open = None
+        if failed:
+            self.forget_f()
+        self._weights_seen = self._weights_now()
+
+    def judge(self) -> EpochReport:
+        """Lines 5 to 22: let the rule decide, go where it says, and write it down.
+
+        Returns:
+            What the epoch came to.
+
+        Raises:
+            RuntimeError: If the epoch was left before all data were seen.
+        """
+        epoch, known = self._opened, self.known
+        try:
+            self._refuse_part_of_an_epoch(epoch)
+            inner = self._inner_cycle(epoch)
+            if not self.epochs and known.f_0 > 0 and epoch.first_loss is not None:  # type: ignore[union-attr]
+                _warn_of_sum(float(epoch.first_loss) / known.f_0, epoch.counts.nominal)  # type: ignore[union-attr]
+            if not epoch.taken():
+                self._refuse_foreign_steps(epoch, inner)
+        except BaseException:
+            self.undo()
+            raise
+        rule: Any = self._optimizer.rule() if epoch.taken() else _NoStep()
+        line = Line(self.run_state, epoch.start, inner.zeta, self._evaluate, known.f_current)  # type: ignore[union-attr]
+        decision = line.decide(rule, known, inner)  # line 20
+        return self._write_down(inner, decision, known)  # type: ignore[arg-type]
+
+    @property
+    def _opened(self) -> OpenEpoch:
+        if self.open is None:
+            raise RuntimeError("The epoch is not under way: use `with optimizer.epoch(objective) as epoch:`")
+        return self.open
+
+    @property
+    def _ranks(self) -> Ranks:
+        model = self.run_state.modules[0] if self.run_state.modules else None
+        return ranks_of(model, getattr(self._objective, "process_group", None))
+
+    def _inner_cycle(self, epoch: OpenEpoch) -> InnerCycle:
+        """Line 5, over all ranks."""
+        zeta, moved = self._optimizer.zeta, self.run_state.distance_from(epoch.start)
+        loss = epoch.losses.value() if self.run_state.is_finite(epoch.start) else math.inf
+        ranks = self._ranks
+        rows = ranks.gather(epoch.steps, loss, epoch.counts.total)
+        refuse_unequal(rows)
+        _, loss, samples = (sum(column) for column in zip(*rows, strict=True))
+        f_tilde = loss / samples
+        return InnerCycle(
+            zeta=zeta,
+            f_tilde=f_tilde if math.isfinite(f_tilde) else math.inf,
+            direction_norm=moved / zeta if zeta else math.inf,
+            batches=samples / (epoch.counts.nominal * ranks.size),
+        )
+
+    def _write_down(self, inner: InnerCycle, decision: Decision[Known], known: Known) -> EpochReport:
+        optimizer, after = self._optimizer, decision.memory
+        optimizer.multiply_lr(decision.lr_factor)
+        self.known = after
+        self.epochs += 1
+        self.samples = self._samples_of_the_objective() or self._opened.counts.total
+        self.unmoved = 0 if decision.outcome.keeps else self.unmoved + 1
+        stays = after.phi == known.phi and decision.lr_factor == 1.0
+        self.unchanged = self.unchanged + 1 if stays else 0
+        report = EpochReport(
+            outcome=decision.outcome,
+            lr=inner.zeta,
+            next_lr=optimizer.zeta,
+            alpha=decision.alpha,
+            f_tilde=inner.f_tilde,
+            phi=after.phi,
+            direction_norm=inner.direction_norm,
+            evaluations=self.evaluations - self._evaluated_before,
+        )
+        self._evaluated_before = self.evaluations
+        if optimizer.needs_objective:
+            self._warn_if_stalled()
+        return report
+
+    def _refuse_part_of_an_epoch(self, epoch: OpenEpoch) -> None:
+        seen, whole = epoch.counts.total, self.samples
+        if not seen:
+            raise RuntimeError(
+                "The epoch saw no batch: call epoch.observe(loss, len(target)) for each batch, "
+                "and check that the loader is not empty"
+            )
+        if whole and seen < (1.0 - _ROUNDING) * whole:
+            raise RuntimeError(
+                f"The epoch was left after {seen:.0f} of {whole:.0f} samples, so it was not judged, and the weights "
+                "were rolled back. Run through all data of the objective, or call epoch.abandon() before leaving early"
+            )
+
+    def _refuse_foreign_steps(self, epoch: OpenEpoch, inner: InnerCycle) -> None:
+        if inner.direction_norm > 0.0 and not epoch.steps:
+            raise RuntimeError(
+                f"The weights moved in this epoch, but not by step() of {type(self._optimizer).__name__}: call its "
+                "step(), not that of another optimizer. The epoch was undone."
+            )
+        warnings.warn("No step() was taken in this epoch, so it says nothing: lr and weights stay.", stacklevel=4)
+
+    def _warn_if_stalled(self) -> None:
+        """Say once that epochs move nothing, or go round in a circle."""
+        light = getattr(self._optimizer, "line_search", "certified") == "light"
+        if self.unmoved == _STILL or (light and self.unchanged == _STILL):
+            what = "was undone" if self.unmoved == _STILL else "changed neither the loss to beat nor the learning rate"
+            advice = _TRY_CERTIFIED if light else _TRY_LR
+            warnings.warn(f"Each of the last {_STILL} epochs {what}: training has stalled. {advice}", stacklevel=5)
+
+    def _samples_of_the_objective(self) -> float:
+        """How many this rank sees in an epoch; 0 if the objective was not evaluated yet, or does not say.
+
+        The objective counts the samples of all ranks, and by their class weights; so its rows are a bound, too.
+        """
+        if not isinstance(self._objective, Objective):
+            return float(getattr(self._objective, "samples", 0.0))
+        return min(self._objective.samples / self._ranks.size, float(self._objective.rows))
+
+    @torch.no_grad()
+    def _evaluate(self) -> float:
+        self.evaluations += 1
+        value = self._objective()
+        if value is None:
+            raise ValueError("The objective gave None; expected it to return the mean loss")
+        penalty = self._optimizer.penalty()
+        value = float(value) + (0.0 if penalty is None else float(penalty))
+        return value if math.isfinite(value) else math.inf
+
+    def _weights_now(self) -> tuple[Any, ...]:
+        """Changes with the weights and with the weight decay: f(w^k) belongs to them."""
+        modules = self.run_state.modules
+        weights = [*self.run_state.parameters, *(p for module in modules for p in module.parameters())]
+        groups: list[dict[str, Any]] = self._optimizer.param_groups  # type: ignore[attr-defined]
+        return sum(p._version for p in weights), *(group["weight_decay"] for group in groups)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is known between epochs, as plain numbers."""
+        known = None if self.known is None else [self.known.f_0, self.known.phi, self.known.f_current]
+        numbers = {name: getattr(self, name) for name in self._NUMBERS}
+        return {"known": known, "evaluated_before": self._evaluated_before, **numbers}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Take what `state_dict` gave."""
+        self.known = None if saved["known"] is None else Known(*saved["known"])
+        self._evaluated_before = saved["evaluated_before"]
+        for name in self._NUMBERS:
+            setattr(self, name, saved[name])
+
+    def packed(self) -> dict[str, Any] | None:
+        """The open epoch, as tensors and plain values."""
+        if self._packed is not None or self.open is None:
+            return self._packed
+        epoch = self.open
+        counts = [epoch.counts.total, epoch.counts.nominal, float(epoch.counts.first)]
+        numbers = {"steps": epoch.taken(), "loss": epoch.losses.value(), "counts": counts}
+        return {"start": self.run_state.pack(epoch.start), **numbers}
+
+    def unpack(self, packed: dict[str, Any] | None) -> None:
+        """Take what `packed` gave; it is opened with the next epoch, when the modules are known.
+
+        Args:
+            packed: What `packed` gave.
+        """
+        self._packed = packed if packed is not None and "counts" in packed else None
+
+    def _unpack_open(self) -> None:
+        if (packed := self._packed) is not None:
+            self._packed = None
+            total, nominal, first = packed["counts"]
+            self.open = OpenEpoch(
+                self.run_state.unpack(packed["start"]),
+                steps=int(packed["steps"]),
+                losses=LossSum(float(packed["loss"])),
+                counts=BatchCounts(float(total), float(nominal), bool(first)),
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "open": None, "_objective": None, "_weights_seen": None}
+
+
+class _NoStep:
+    """Every step was skipped, as GradScaler does."""
+
+    def decide(self, memory: Known, _: InnerCycle, __: Any) -> Decision[Known]:
+        return no_step(memory)
+
+
+_TRY_LR = "Try optimizer.restart(objective, lr=...) with another lr."
+_TRY_CERTIFIED = (
+    "If the batches disagree, the light line search cannot go on: try line_search='certified' "
+    "(here: optimizer.line_search = 'certified'), or optimizer.restart(objective, lr=...) with another lr."
+)
+
+
+def _warn_of_sum(ratio: float, size: float) -> None:
+    """A loss that is about the batch size times f(w⁰) is a sum over the batch, not a mean."""
+    if size >= 8 and 0.5 * size <= ratio <= 2.0 * size:
+        warnings.warn(
+            f"The observed losses are about {ratio:.0f} times the objective, and a batch has {size:.0f} samples: "
+            "epoch.observe() was probably given the sum of the batch's losses. Give it the mean.",
+            stacklevel=5,
+        )

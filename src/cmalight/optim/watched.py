@@ -1,0 +1,132 @@
+"""What the optimizers of this package share: they may undo steps, and their state_dict has all that this needs."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
+
+from cmalight.evaluation.ranks import Ranks, ranks_of
+from cmalight.evaluation.state import RunState
+
+_CONTROL = "control"  # the key of the control's state, in the first parameter group of a state_dict
+_SNAPSHOTS = "snapshots"  # the key of the snapshots in a state_dict
+
+
+class WatchedOptimizer(Optimizer):
+    """An optimizer that may undo steps.
+
+    `state_dict()` has the state of the steps, the numbers of the control, and snapshots to go back to, so that a run
+    can be saved after any step.
+    """
+
+    _run_state: RunState
+
+    @abstractmethod
+    def _control_state(self) -> dict[str, Any]:
+        """The state of the control: plain numbers and lists of numbers, always under the same keys."""
+
+    @abstractmethod
+    def _load_control_state(self, saved: dict[str, Any] | None) -> None:
+        """Take what `_control_state` gave; None if a state_dict has none, as that of another optimizer."""
+
+    @abstractmethod
+    def _packed_snapshots(self) -> dict[str, Any] | None:
+        """The snapshots as tensors and plain values; None if there are none."""
+
+    @abstractmethod
+    def _unpack_snapshots(self, packed: dict[str, Any] | None) -> None:
+        """Take what `_packed_snapshots` gave."""
+
+    @abstractmethod
+    def _load_steps(self, state_dict: dict[str, Any]) -> None:
+        """Load the state of the steps themselves, as of a plain optimizer."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """As in torch, with the control's state under one key, and the snapshots.
+
+        Returns:
+            What `load_state_dict` takes.
+        """
+        content = super().state_dict()
+        content["param_groups"][0][_CONTROL] = self._control_state()
+        if (packed := self._packed_snapshots()) is not None:
+            content[_SNAPSHOTS] = packed
+        return content
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As in torch; training resumes bit for bit, also inside a window or an epoch.
+
+        Args:
+            state_dict: From `state_dict`, or from the plain optimizer; then the control starts again.
+        """
+        saved = dict(state_dict)
+        packed = saved.pop(_SNAPSHOTS, None)
+        self._load_steps(saved)  # also if a hook puts another state_dict in the place of this one
+        self._load_control_state(self.param_groups[0].pop(_CONTROL, None))
+        self._unpack_snapshots(copy.deepcopy(packed))
+
+    def _ranks(self, objective: Any) -> Ranks:
+        """The processes that train together; the objective may name their group."""
+        model = self._run_state.modules[0] if self._run_state.modules else None
+        return ranks_of(model, getattr(objective, "process_group", None))
+
+
+def attributes_to_copy(optimizer: Optimizer) -> dict[str, Any]:
+    """What deepcopy and pickle take along: not the hooks, as in torch, nor a `step` that a scheduler has wrapped."""
+    found = optimizer.__dict__.items()
+    return {name: value for name, value in found if name != "step" and not name.startswith("_optimizer_")}
+
+
+def refuse_maximize(groups: list[dict[str, Any]]) -> None:
+    """A control that keeps what lowers the loss cannot watch an optimizer that raises it."""
+    if any(group.get("maximize") for group in groups):
+        raise ValueError("maximize=True cannot be watched: negate the loss instead")
+
+
+def strangers_of(optimizer: Optimizer, model: nn.Module) -> tuple[int, int]:
+    """The number of trainable parameters of the model that are not the optimizer's, and of all trainable ones.
+
+    Raises:
+        ValueError: If none of them is the optimizer's, as those of a copy of the model.
+    """
+    known = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    trained = {id(p) for p in model.parameters() if p.requires_grad}
+    strangers = len(trained - known)
+    if trained and strangers == len(trained):
+        raise ValueError(
+            f"{type(optimizer).__name__} got a model, or an objective, none of whose parameters is the optimizer's: "
+            "give it the model itself, not a copy"
+        )
+    return strangers, len(trained)
+
+
+def refuse_unequal(rows: list[tuple[float, ...]], what: str = "have taken {} steps") -> None:
+    """All ranks must take the same number of steps, which is the first value that each of them gave."""
+    counts = sorted({int(row[0]) for row in rows})
+    if len(counts) > 1:
+        raise RuntimeError(
+            f"The ranks {what.format(counts)}: give every rank equally many batches, "
+            "for example by a DistributedSampler with drop_last=True"
+        )
+
+
+def refuse_unequal_loaders(objective: Any, ranks: Ranks) -> None:
+    """Say so before the first step if the ranks have unequal numbers of batches: they would wait for each other."""
+    data = getattr(objective, "data", None)
+    if not ranks.alone and data is not None:
+        try:
+            count = len(data)
+        except TypeError:  # a stream
+            count = -1
+        refuse_unequal(ranks.gather(float(count)), "have {} batches")
+
+
+def is_zero(lr: float | Tensor) -> bool:
+    """Whether a learning rate is 0; a tensor on an accelerator is not waited for, and counts as positive."""
+    if isinstance(lr, Tensor):
+        return lr.is_cpu and not bool(lr)
+    return lr == 0.0

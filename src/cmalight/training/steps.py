@@ -1,0 +1,280 @@
+"""Three kinds of optimizers: how each takes its steps, and what the record of an epoch says of them.
+
+`steps_of` is the one place that tells optimizers apart.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from cmalight.compiled import CannotCompile
+from cmalight.evaluation.objective import Objective
+from cmalight.optim.certified import Certified
+from cmalight.optim.controlled import Controlled
+from cmalight.optim.epoch import Epoch
+from cmalight.optim.epoch_optimizer import EpochOptimizer
+from cmalight.training.solvers import Schedule
+from cmalight.training.stopping import StopTraining
+from cmalight.training.tracking import Tracker
+
+Backward = Callable[[], Tensor]  # sets the gradients of a batch, and gives its loss
+Run = Callable[[Sequence[float]], Tensor]  # takes compiled steps by these factors of lr, and gives their losses
+
+
+class PlainSteps:
+    """The steps of a plain torch optimizer, by the schedule of its name, if it has one.
+
+    `base` moves the weights: the optimizer itself, or the one that is watched. `objective` is what it evaluates, if
+    anything.
+    """
+
+    def __init__(self, optimizer: Optimizer, schedule: Schedule | None = None) -> None:
+        self.optimizer = self.base = optimizer
+        self.objective: Any = None
+        self._schedule, self._factor = schedule, 1.0
+        closure = inspect.signature(optimizer.step).parameters.get("closure")
+        self._needs_closure = closure is not None and closure.default is inspect.Parameter.empty  # L-BFGS
+
+    def epoch(self) -> AbstractContextManager[None]:
+        """Enclose the steps of one epoch."""
+        return nullcontext()
+
+    def eager(self, backward: Backward, count: float, tracker: Tracker) -> Tensor:  # noqa: ARG002
+        """Take one step on a batch of `count` samples, and give its loss; before and after, lr is the user's."""
+        if self._schedule is None:
+            return self._step(backward)
+        self._factor = self._schedule(tracker.fraction(0.5))
+        groups = self.optimizer.param_groups
+        peaks = [group["lr"] for group in groups]
+        for group, peak in zip(groups, peaks, strict=True):
+            group["lr"] = peak * self._factor
+        try:
+            return self._step(backward)
+        finally:
+            for group, peak in zip(groups, peaks, strict=True):
+                group["lr"] = peak
+
+    def _step(self, backward: Backward) -> Tensor:
+        if self._needs_closure:
+            return self.optimizer.step(backward)  # type: ignore[arg-type,return-value]
+        loss = backward()
+        self.optimizer.step()
+        return loss
+
+    def compiled(self, run: Run, sizes: list[int], tracker: Tracker) -> None:
+        """Take all steps of an epoch on batches of these sizes by `run`, in the tracker's chunks."""
+        for chunk in tracker.chunks(len(sizes)):
+            counts = sizes[chunk]
+            factors = [1.0] * len(counts)
+            if self._schedule is not None:
+                factors = [self._schedule(tracker.fraction(ahead + 0.5)) for ahead in range(len(counts))]
+            self._factor = factors[-1]
+            tracker.after(run(factors), counts)
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the last step, the largest of the groups."""
+        return max(float(group["lr"]) for group in self.optimizer.param_groups) * self._factor
+
+    def record(self) -> dict[str, Any]:
+        """What the record says of the epoch that is just done, by field of `EpochRecord`."""
+        return {"lr": self.lr}
+
+    def counts(self) -> tuple[int, int]:
+        """Evaluations and evaluated rows of the objective so far; a plain callable counts nothing."""
+        objective = self.objective
+        return (objective.evaluations, objective.evaluated_rows) if isinstance(objective, Objective) else (0, 0)
+
+    @property
+    def has_converged(self) -> bool:
+        """Whether no further step can move the weights."""
+        return False
+
+    def measuring_point(self) -> AbstractContextManager[None]:
+        """Enclose a measurement inside an epoch."""
+        return at_measuring_point(self.base)
+
+    def compilable(self) -> Optimizer:
+        """The optimizer for the compiled engine, or CannotCompile."""
+        return self.base
+
+
+class WatchedSteps(PlainSteps):
+    """`Controlled`, `Auto` and `Certified`, which judge windows of steps by themselves."""
+
+    optimizer: Controlled | Certified
+
+    def __init__(self, optimizer: Controlled | Certified) -> None:
+        super().__init__(optimizer)
+        self.base, self.objective = optimizer.base, optimizer.objective
+        self._outcomes: list[Any] = []
+
+    @contextmanager
+    def epoch(self) -> Iterator[None]:
+        """Note the outcomes of the windows that end in it."""
+        self._outcomes = []
+        if isinstance(self.optimizer, Controlled):
+            if not self.optimizer.steps:  # the start is before the first forward pass, which may change buffers
+                self.optimizer.restart()
+            handle = self.optimizer.on_report(lambda report: self._outcomes.append(report.outcome))
+            try:
+                yield
+            finally:
+                handle.remove()
+        else:
+            before = self.optimizer.report
+            yield
+            if (report := self.optimizer.report) is not None and report is not before:
+                self._outcomes.append(report.outcome)
+
+    def eager(self, backward: Backward, count: float, tracker: Tracker) -> Tensor:  # noqa: ARG002
+        """The optimizer is told the loss that the step has anyway."""
+        loss = backward()
+        self.optimizer.step(loss)
+        return loss
+
+    def compiled(self, run: Run, sizes: list[int], tracker: Tracker) -> None:
+        """The optimizer cuts a chunk further at the ends of its windows."""
+        optimizer: Any = self.optimizer  # a Controlled: Certified is not compiled
+        for chunk in tracker.chunks(len(sizes)):
+            counts = sizes[chunk]
+            tracker.after(optimizer.advance(len(counts), run), counts)
+
+    @property
+    def lr(self) -> float:
+        """As the optimizer tells it."""
+        return float(self.optimizer.last_lr)
+
+    def record(self) -> dict[str, Any]:
+        """The first window that was undone decides, else the last one; "open" if no window ended in the epoch."""
+        undone = [outcome for outcome in self._outcomes if not outcome.keeps]
+        outcome = (undone or self._outcomes[-1:] or [None])[0]
+        return {"lr": self.lr, "outcome": "open" if outcome is None else outcome.name.lower()}
+
+    def compilable(self) -> Optimizer:
+        """The base."""
+        if isinstance(self.optimizer, Certified):
+            raise CannotCompile("Certified takes plain gradient steps beside those of its base")
+        return self.base
+
+
+class EpochSteps(PlainSteps):
+    """The paper's methods, which judge whole epochs."""
+
+    optimizer: EpochOptimizer
+
+    def __init__(self, optimizer: EpochOptimizer, objective: Any) -> None:
+        super().__init__(optimizer)
+        self.objective = objective if optimizer.needs_objective else None
+        self._epoch: Epoch
+        self._lr = math.nan
+
+    @contextmanager
+    def epoch(self) -> Iterator[None]:
+        """Judged at its end; an epoch that is broken off is undone."""
+        stopped: StopTraining | None = None
+        self._lr = self.optimizer.zeta
+        with self.optimizer.epoch(self.objective) as self._epoch:
+            try:
+                yield
+            except StopTraining as stop:
+                stopped = stop
+                self._epoch.abandon()
+        if stopped is not None:
+            raise stopped
+
+    def eager(self, backward: Backward, count: float, tracker: Tracker) -> Tensor:  # noqa: ARG002
+        """The epoch observes the loss of every batch."""
+        loss = backward()
+        self._epoch.observe(loss, count)
+        self.optimizer.step()
+        return loss
+
+    def compiled(self, run: Run, sizes: list[int], tracker: Tracker) -> None:
+        """One call for all steps, so that the sum of the losses does not depend on how the chunks are cut."""
+
+        def run_in_chunks(factors: Sequence[float]) -> Tensor:
+            losses = []
+            for chunk in tracker.chunks(len(sizes)):
+                losses.append(run(factors[chunk]))
+                tracker.after(losses[-1], sizes[chunk])
+            return torch.cat(losses)
+
+        self._epoch.advance(sizes, run_in_chunks)
+
+    @property
+    def lr(self) -> float:
+        """ζ of the epoch."""
+        return self._lr
+
+    def record(self) -> dict[str, Any]:
+        """The report of the epoch; φ is not a number for methods that have none."""
+        report: Any = self._epoch.report
+        return {
+            "batch_loss": report.f_tilde,
+            "lr": report.lr,
+            "outcome": report.outcome.name.lower(),
+            "alpha": report.alpha,
+            "phi": None if math.isnan(report.phi) else report.phi,
+        }
+
+    @property
+    def has_converged(self) -> bool:
+        """Whether ζ is below rounding."""
+        return self.optimizer.has_converged
+
+
+def steps_of(optimizer: Optimizer, objective: Any, schedule: Schedule | None) -> PlainSteps:
+    """The steps of an optimizer by its kind; the objective is for whole epochs, the schedule for a plain optimizer."""
+    if isinstance(optimizer, Controlled | Certified):
+        return WatchedSteps(optimizer)
+    if isinstance(optimizer, EpochOptimizer):
+        return EpochSteps(optimizer, objective)
+    return PlainSteps(optimizer, schedule)
+
+
+@runtime_checkable
+class HasTwoPoints(Protocol):
+    """An optimizer that trains at one point and is measured at another, as schedule-free ones do."""
+
+    def train(self) -> None:
+        """Go to the point of training."""
+
+    def eval(self) -> None:
+        """Go to the point of measuring."""
+
+
+@contextmanager
+def at_training_point(optimizer: Optimizer) -> Iterator[None]:
+    """Around every epoch, measured or not, so that measuring changes nothing."""
+    if isinstance(optimizer, HasTwoPoints):
+        optimizer.train()
+    try:
+        yield
+    finally:
+        if isinstance(optimizer, HasTwoPoints):
+            optimizer.eval()
+
+
+@contextmanager
+def at_measuring_point(optimizer: Optimizer) -> Iterator[None]:
+    """Inside an epoch: afterwards the weights are as before, bit for bit."""
+    if not isinstance(optimizer, HasTwoPoints):
+        yield
+        return
+    before = [(p, p.detach().clone()) for group in optimizer.param_groups for p in group["params"]]
+    optimizer.eval()
+    try:
+        yield
+    finally:
+        optimizer.train()
+        for p, value in before:
+            p.data.copy_(value)

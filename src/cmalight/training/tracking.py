@@ -1,0 +1,189 @@
+"""Where a run is: its steps, its losses, its time; what stops it inside an epoch; the callbacks of steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from cmalight.evaluation.norms import accumulation_dtype
+from cmalight.training.callbacks import Callback, Position, StepCallback
+from cmalight.training.clock import ClockName, TrainingClock
+from cmalight.training.progress import Display
+from cmalight.training.stopping import Interrupts, Status, Stop, StopRules, StopTraining
+
+if TYPE_CHECKING:
+    from cmalight.training.steps import PlainSteps
+
+# Ctrl-C and the time limit are honoured within about this time in compiled epochs.
+_CHUNK_SECONDS = 0.05
+
+
+@dataclass
+class Tracker:
+    """Counts the steps of a run: `steps` of all epochs, undone ones included, and `batch` of the running epoch."""
+
+    rules: StopRules
+    clock_name: ClockName
+    batches_per_epoch: int | None  # None if nobody knows
+    callbacks: Sequence[Callback]  # those that are `StepCallback` are called after the steps they ask for
+    display: Display
+    interrupts: Interrupts
+    epochs: int = 0
+    steps: int = 0
+    batch: int = 0
+
+    def __post_init__(self) -> None:
+        self.clock = TrainingClock(kind=self.clock_name)
+        self._callbacks = [one for one in self.callbacks if isinstance(one, StepCallback)]
+        self._due: list[int | None] = []
+        self._before: tuple[float, tuple[int, int]] = (0.0, (0, 0))  # seconds and work before a resume
+        self._asked = 0  # how often the optimizer has asked for its progress since the last batch or chunk
+        self._epoch_loss, self._position_loss = MeanLoss(), MeanLoss()
+
+    def resume(self, seconds: float, epochs: int, steps: int, work: tuple[int, int]) -> None:
+        """Go on from a checkpoint; before `begin`."""
+        self.epochs, self.steps, self._before = epochs, steps, (seconds, work)
+
+    def begin(self, steps: PlainSteps) -> None:
+        """The run of these steps starts: so does the clock, and callbacks say what they wait for."""
+        self._kind, self._counted = steps, steps.counts()  # the objective may have counted before this run
+        self._due = [callback.next_step() for callback in self._callbacks]
+        self.clock = TrainingClock(self._before[0], kind=self.clock_name)
+
+    def begin_epoch(self) -> None:
+        """The first batch comes next."""
+        self.batch, self._epoch_loss = 0, MeanLoss()
+
+    def end_epoch(self) -> Stop | None:
+        """The epoch is done and judged; the stop that a callback of its last step asked for."""
+        self.epochs, self.batch = self.epochs + 1, 0
+        return self._call_callbacks()
+
+    def batch_loss(self) -> float:
+        """The mean loss of the batches of the epoch.
+
+        Raises:
+            ValueError: There was no batch.
+        """
+        if math.isnan(loss := self._epoch_loss.mean()) and not self._epoch_loss.samples:
+            raise ValueError("The data gave no batch; it must give at least one on every pass")
+        return loss
+
+    def work(self) -> tuple[int, int]:
+        """Evaluations and evaluated rows of the run."""
+        now, then, before = self._kind.counts(), self._counted, self._before[1]
+        return before[0] + now[0] - then[0], before[1] + now[1] - then[1]
+
+    def interrupted(self) -> Stop | None:
+        """The stop that Ctrl-C asked for, if it was pressed."""
+        return self.interrupts.stop()
+
+    def before(self) -> None:
+        """Called before a batch, or a chunk of them.
+
+        Raises:
+            StopTraining: The time is over, or somebody pressed Ctrl-C.
+        """
+        self._asked = 0
+        seconds = self.clock.seconds()
+        if (stop := self.rules.out_of_time(seconds) or self.interrupted()) is not None:
+            raise StopTraining(stop)
+        self.display.position(self._passes(), seconds)
+
+    def after(self, losses: Tensor, counts: Sequence[float]) -> None:
+        """Called after one eager step, with its loss and its samples, or a chunk of compiled ones.
+
+        Raises:
+            StopTraining: A callback asks for it.
+        """
+        self.steps, self.batch = self.steps + len(counts), self.batch + len(counts)
+        self._epoch_loss.add(losses, counts)
+        if not self._due:
+            return
+        self._position_loss.add(losses, counts)
+        # The callbacks of an epoch's last step see the weights that its judgement leads to.
+        if self.batch != self.batches_per_epoch and (stop := self._call_callbacks()) is not None:
+            raise StopTraining(stop)
+
+    def chunks(self, steps: int) -> Iterator[slice]:
+        """Cut the steps of an epoch into chunks that take a moment and end at the steps callbacks ask for."""
+        first, wanted = 0, 1
+        while first < steps:
+            self.before()
+            count = min(wanted, steps - first, *(max(1, due - self.steps) for due in self._due if due is not None))
+            started = self.clock.seconds()
+            yield slice(first, first + count)
+            first += count
+            if self.clock.seconds() - started > _CHUNK_SECONDS / 2:
+                wanted = max(1, count // 2)
+            elif count == wanted:
+                wanted *= 2
+
+    def fraction(self, ahead: float) -> float:
+        """The fraction of the run that is done `ahead` batches from now."""
+        return self.rules.fraction_done(self._passes(ahead), self.clock.seconds())
+
+    def budget(self) -> dict[str, Any]:
+        """How an optimizer with a schedule is told the length of the run: arguments of its constructor."""
+        rules = self.rules
+        if rules.time_limit is None and rules.max_epochs is not None and self.batches_per_epoch is not None:
+            return {"total_steps": max(1, rules.max_epochs * self.batches_per_epoch)}
+        return {"progress": self._progress}
+
+    def _progress(self) -> float:
+        """The fraction in the middle of the next step; asked once per step, also ahead for the steps of a chunk."""
+        self._asked += 1
+        return self.fraction(self._asked - 0.5)
+
+    def _passes(self, ahead: float = 0.0) -> float:
+        return self.epochs + ((self.batch + ahead) / self.batches_per_epoch if self.batches_per_epoch else 0.0)
+
+    def position(self) -> Position:
+        """Where the run is now."""
+        evaluations, rows = self.work()
+        return Position(
+            steps=self.steps,
+            epochs=self._passes(),
+            seconds=self.clock.seconds(),
+            batch_loss=self._position_loss.mean(),
+            lr=self._kind.lr,
+            evaluations=evaluations,
+            evaluated_rows=rows,
+        )
+
+    def _call_callbacks(self) -> Stop | None:
+        called = [place for place, due in enumerate(self._due) if due is not None and due <= self.steps]
+        if not called:
+            return None
+        with self.clock.paused(), self._kind.measuring_point():
+            position = self.position()
+            self._position_loss = MeanLoss()
+            asked = [self._callbacks[place].on_step(position) for place in called]
+            for place in called:
+                self._due[place] = self._callbacks[place].next_step()
+        return Stop(Status.CALLBACK, "a callback asked for it") if any(asked) else None
+
+
+class MeanLoss:
+    """A mean loss per sample. A single loss is added on its device, without waiting for it."""
+
+    def __init__(self) -> None:
+        self._total: Tensor | float = 0.0
+        self.samples = 0.0
+
+    def add(self, losses: Tensor, counts: Sequence[float]) -> None:
+        """Add the mean losses of batches of `counts` samples, one after the other: how they are cut does not matter."""
+        if losses.dim():
+            for loss, count in zip(losses.tolist(), counts, strict=True):
+                self._total = self._total + loss * count
+        else:
+            self._total = self._total + losses.detach().to(accumulation_dtype(losses.device)) * counts[0]
+        self.samples += sum(counts)
+
+    def mean(self) -> float:
+        """The mean loss per sample; NaN if nothing was added."""
+        return float(self._total) / self.samples if self.samples else math.nan

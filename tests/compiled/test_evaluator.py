@@ -1,0 +1,146 @@
+"""Compiled evaluations agree with `Objective` to rounding and leave no trace."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from cmalight.compiled import CannotCompile, Evaluator, compile_training
+from cmalight.evaluation.batches import TensorBatches
+from cmalight.evaluation.objective import Objective
+from tests.compiled.eager import TOLERANCE, close
+from tests.compiled.test_agreement import BATCH, DTYPES, LOSSES, MODELS
+
+MODES = pytest.mark.parametrize("mode", ["train", "eval"])
+
+
+def problem(model: str, loss: str, dtype: torch.dtype, samples: int = 2 * BATCH + 5):
+    torch.manual_seed(0)
+    make_model, inputs = MODELS[model]
+    make_loss, targets = LOSSES[loss]
+    data = [t.to(dtype) if t.is_floating_point() else t for t in (inputs(samples), targets(samples))]
+    return make_model().to(dtype), make_loss().to(dtype), TensorBatches(*data, batch_size=BATCH)
+
+
+def assert_agrees(model: nn.Module, loss_fn: nn.Module, data: TensorBatches, mode: str) -> None:
+    dtype = next(model.parameters()).dtype
+    before = copy.deepcopy(model.state_dict())
+    evaluator = Evaluator(model, loss_fn, data, mode=mode)
+    loss, outputs = evaluator.measure()
+    assert evaluator.loss() == loss
+    assert all(torch.equal(now, then) for now, then in zip(model.state_dict().values(), before.values(), strict=True))
+    expected = Objective(model, loss_fn, data, mode=mode)()
+    close(torch.tensor(loss), torch.tensor(expected), TOLERANCE[dtype])
+    if mode == "eval":
+        with torch.no_grad():
+            evaluating = copy.deepcopy(model).eval()
+            batches = [evaluating(batch) for batch in data.tensors[0].split(data.batch_size)]
+            close(outputs, torch.cat(batches), TOLERANCE[dtype])
+
+
+@DTYPES
+@MODES
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_layer_and_every_loss_agree_with_the_objective(model, loss, dtype, mode):
+    network, loss_fn, data = problem(model, loss, dtype)
+    if mode == "train" and any(isinstance(m, nn.Dropout) and m.training and m.p for m in network.modules()):
+        with pytest.raises(CannotCompile, match="Dropout"):
+            Evaluator(network, loss_fn, data, mode=mode)
+        return
+    assert_agrees(network, loss_fn, data, mode)
+
+
+@MODES
+def test_a_model_in_eval_mode_is_evaluated_in_the_mode_that_was_asked_for(mode):
+    network, loss_fn, data = problem("batch norm", "mse", torch.float64)
+    network(data.tensors[0])
+    assert_agrees(network.eval(), loss_fn, data, mode)
+    assert not network.training
+
+
+@MODES
+def test_more_rows_than_fit_into_one_call(mode, monkeypatch):
+    monkeypatch.setattr("cmalight.compiled.network._WORK_PER_CALL", 1)
+    assert_agrees(*problem("tanh", "weighted cross entropy", torch.float64, samples=1000), mode)
+
+
+def test_current_weights_are_read_in_place():
+    network, loss_fn, data = problem("tanh", "mse", torch.float64)
+    evaluator = Evaluator(network, loss_fn, data)
+    for change in (lambda p: p.data.mul_(2), lambda p: setattr(p, "data", p.data + 1)):
+        with torch.no_grad():
+            for p in network.parameters():
+                change(p)
+        assert evaluator.loss() == pytest.approx(Objective(network, loss_fn, data)(), rel=1e-12)
+
+
+def test_refresh_sees_new_data_and_refuses_new_hooks():
+    network, loss_fn, data = problem("tanh", "mse", torch.float64)
+    evaluator = Evaluator(network, loss_fn, data)
+    data.tensors = tuple(t[:20].clone() for t in data.tensors)
+    evaluator.refresh()
+    assert evaluator.loss() == pytest.approx(Objective(network, loss_fn, data)(), rel=1e-12)
+    network.register_forward_hook(lambda *_: None)
+    with pytest.raises(CannotCompile, match="hooks"):
+        evaluator.refresh()
+
+
+def test_ignored_targets_do_not_count():
+    network, loss_fn, data = problem("tanh", "cross entropy", torch.float64)
+    data.tensors[1][:BATCH] = loss_fn.ignore_index
+    assert_agrees(network, loss_fn, data, "eval")
+    data.tensors[1].fill_(loss_fn.ignore_index)
+    with pytest.raises(ValueError, match="ignores every target"):
+        Evaluator(network, loss_fn, data).loss()
+
+
+def test_a_label_out_of_range_is_an_error():
+    network, loss_fn, data = problem("tanh", "cross entropy", torch.float32)
+    data.tensors[1][-1] = 3
+    with pytest.raises(IndexError, match="target"):
+        Evaluator(network, loss_fn, data).loss()
+
+
+def test_a_last_batch_of_one_row_is_left_to_torch_if_it_is_normalised():
+    network, loss_fn, data = problem("batch norm", "mse", torch.float32, samples=BATCH + 1)
+    assert_agrees(network, loss_fn, data, "eval")
+    with pytest.raises(CannotCompile, match="more than one row"):
+        Evaluator(network, loss_fn, data, mode="train")
+
+
+def test_losses_that_are_not_finite_are_given_as_they_are():
+    network, loss_fn, data = problem("tanh", "mse", torch.float32)
+    network[0].weight.data.fill_(float("nan"))
+    loss = Evaluator(network, loss_fn, data).loss()
+    assert loss != loss
+
+
+def test_a_chunk_may_end_after_any_step_and_be_measured_there():
+    """Two runs of the same steps: in one call, and step by step with an evaluation after every step."""
+    runs = []
+    for cut in (False, True):
+        network, loss_fn, data = problem("batch norm", "mse", torch.float32, samples=6 * BATCH + 5)
+        optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
+        program = compile_training(network, loss_fn, optimizer, data)
+        evaluators = [Evaluator(network, loss_fn, data, mode=mode) for mode in ("train", "eval")]
+        program.begin_epoch(data.permutation(0))
+        losses = []
+        for factors in [[1.0]] * 7 if cut else [[1.0] * 7]:
+            losses.append(program.run(factors))
+            for evaluator in evaluators if cut else ():
+                evaluator.loss()
+        runs.append([torch.cat(losses), *network.state_dict().values()])
+    assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
+
+
+def test_numbers_below_full_precision_are_zero_in_the_kernel_only():
+    model = nn.Linear(1, 1, bias=False)
+    model.weight.data.fill_(1e-30)
+    data = TensorBatches(torch.full((4, 1), 1e-10), torch.zeros(4, 1))
+    _, outputs = Evaluator(model, nn.MSELoss(), data, mode="eval").measure()
+    assert outputs.abs().max() == 0
+    assert (torch.tensor(1e-30) * torch.tensor(1e-10)).item() != 0

@@ -1,0 +1,300 @@
+"""Faults that were found from outside, one test each."""
+
+import copy
+import inspect
+import logging
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from cmalight import IG, SOAP, Auto, Certified, CMALight, Controlled, Objective, Outcome
+from tests.helpers import run_epoch
+from tests.optim.plain_loop import (
+    MSE,
+    adam,
+    assert_same_bits,
+    bits,
+    controlled,
+    data,
+    network,
+    short_windows,
+    take_steps,
+)
+
+pytorch_optimizer = pytest.importorskip("pytorch_optimizer")
+pytestmark = pytest.mark.filterwarnings("ignore:Controlled has no schedule")
+
+
+def contents(value):
+    """What an optimizer keeps, as values that compare bit for bit; what the user set and logs show is left out."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.shape, value.detach().reshape(-1).tolist()
+    if isinstance(value, dict):
+        return {key: contents(part) for key, part in value.items() if key not in ("params", "lr", "scheduled_lr")}
+    if isinstance(value, list | tuple):
+        return [contents(part) for part in value]
+    return value
+
+
+@pytest.mark.parametrize("name", ["Prodigy", "DAdaptAdam", "ASGD", "MADGRAD", "SPAM", "StableSPAM"])
+def test_an_undone_batch_leaves_nothing_behind_in_any_place_where_a_base_keeps_state(name):
+    """Tensors in groups, keys of `state` that are no parameters, and attributes."""
+    model, batches = network(), data(order="fixed")
+    base = getattr(pytorch_optimizer, name)(model.parameters(), lr=1e-3)
+    optimizer = controlled(model, base=base)
+
+    def kept():
+        numbers = {k: v for k, v in vars(base).items() if isinstance(v, int | float)}
+        return contents([base.param_groups, list(base.state.values()), numbers])
+
+    take_steps(optimizer, model, batches, 4)
+    weights, state = bits(model), copy.deepcopy(kept())
+    take_steps(optimizer, model, batches, 4)  # confirms them
+    assert kept() != state
+    take_steps(optimizer, model, batches, 4, spoil={1: math.nan})
+    assert optimizer.report.outcome is Outcome.DIVERGED
+    assert_same_bits(bits(model), weights)
+    assert kept() == state
+    take_steps(optimizer, model, batches, 8)
+    assert optimizer.report.outcome.keeps
+
+
+@pytest.mark.parametrize("name", ["MADGRAD", "SPAM"])
+def test_a_base_with_other_keys_in_its_state_resumes_bit_for_bit(name):
+    model, twin, batches = network(), network(), data(order="fixed")
+    make = getattr(pytorch_optimizer, name)
+    optimizer, resumed = (controlled(net, base=make(net.parameters(), lr=1e-3)) for net in (model, twin))
+    take_steps(optimizer, model, batches, 6)
+    twin.load_state_dict(model.state_dict())
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for net, one in ((model, optimizer), (twin, resumed)):
+        take_steps(one, net, batches, 8, spoil={4: math.nan})
+    assert str(resumed.report) == str(optimizer.report)
+    assert optimizer.report.outcome is Outcome.DIVERGED
+    assert_same_bits(bits(twin), bits(model))
+
+
+def test_a_base_that_wraps_an_optimizer_with_a_state_of_its_own_is_refused():
+    model = network()
+    with pytest.raises(ValueError, match=r"cannot watch Lookahead: it wraps Adam, whose state an undo would not"):
+        Controlled(pytorch_optimizer.Lookahead(adam(model)), model)
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_cmalight_moves_with_one_batch_per_epoch_and_weight_decay(seed):
+    """f̃ and f(w⁰) are one number there, summed in two ways, and the last bit must not decide."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(50, 6, generator=generator)
+    batch = [(x, x.sum(1, keepdim=True).sin())]
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
+    optimizer, objective = CMALight(model.parameters(), lr=0.01, weight_decay=1e-3), Objective(model, MSE, batch)
+    assert run_epoch(optimizer, objective, model, batch).outcome.keeps
+
+
+@pytest.mark.parametrize(
+    "make",
+    [Controlled, lambda base, _: Certified(base, lambda: 1.0, steps_per_epoch=9)],
+    ids=["Controlled", "Certified"],
+)
+def test_a_global_step_hook_fires_once(make):
+    """A hook that halves the gradients leaves half of them."""
+    model = network()
+    optimizer, before = make(torch.optim.SGD(model.parameters(), lr=1.0), model), bits(model)
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+
+    def halve(one, *_):
+        for p in one.param_groups[0]["params"]:
+            p.grad.mul_(0.5)
+
+    handle = register_optimizer_step_pre_hook(halve)
+    try:
+        optimizer.step(1.0)
+    finally:
+        handle.remove()
+    assert_same_bits(bits(model), {name: value - 0.5 for name, value in before.items()})
+
+
+@pytest.mark.parametrize("make", [CMALight, IG])
+def test_an_epoch_left_after_1999_of_2000_batches_is_refused(make):
+    x = torch.ones(2000, 1)
+    batches = list(zip(x.split(1), x.split(1), strict=True))
+    model = nn.Linear(1, 1)
+    optimizer, objective = make(model.parameters(), lr=1e-4), Objective(model, MSE, batches)
+    before = bits(model)
+    with pytest.raises(RuntimeError, match="left after 1999 of 2000 samples"):
+        run_epoch(optimizer, objective, model, batches[:-1])
+    assert_same_bits(bits(model), before)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda model: controlled(model),
+        lambda model: Certified(adam(model), Objective(model, MSE, data()), total_steps=100),
+    ],
+    ids=["Controlled", "Certified"],
+)
+def test_restart_refuses_weights_that_are_not_finite(make):
+    model, batches = network(), data()
+    optimizer = make(model)
+    take_steps(optimizer, model, batches, 2)
+    good = bits(model)
+    with torch.no_grad():
+        model[0].weight[0, 0] = math.nan
+    with pytest.raises(ValueError, match="not finite: load finite ones first"):
+        optimizer.restart()
+    model.load_state_dict(good)
+    optimizer.restart()
+    assert optimizer.scale == 1.0
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_soap_takes_a_learning_rate_of_one_element_in_any_shape(shape):
+    """Matrices and vectors; alone, and under the watchdog."""
+    ends = []
+    for lr in (0.01, torch.full(shape, 0.01, dtype=torch.float64)):
+        for wrap in (lambda base, _: base, lambda base, model: Controlled(base, model)):
+            model = network(dtype=torch.float64)
+            optimizer = wrap(SOAP(model.parameters(), lr=lr, weight_decay=0.1), model)
+            take_steps(optimizer, model, data(dtype=torch.float64, order="fixed"), 6)
+            ends.append(list(model.parameters()))
+    for end in ends[1:]:
+        torch.testing.assert_close(end, ends[0], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "options"), [("SAM", {"base_optimizer": torch.optim.SGD}), ("BSAM", {"num_data": 9})])
+def test_sam_is_refused_at_the_first_step(name, options):
+    """The signature of its step() does not tell that it needs a closure."""
+    model = network()
+    optimizer = Controlled(getattr(pytorch_optimizer, name)(model.parameters(), lr=0.1, **options), model)
+    with pytest.raises(ValueError, match=rf"cannot watch {name}: its step\(\) needs a closure"):
+        take_steps(optimizer, model, data(), 1)
+
+
+@pytest.mark.parametrize("name", ["AdamWScheduleFreeClosure", "SGDScheduleFreeClosure", "RAdamScheduleFreeClosure"])
+def test_schedule_free_optimizers_of_closures_are_refused(name):
+    model = network()
+    base = getattr(pytest.importorskip("schedulefree"), name)(model.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match=rf"cannot watch {name}: its step\(\) needs a closure"):
+        Controlled(base, model)
+
+
+def test_parameters_in_no_watched_optimizer_are_warned_about_once():
+    model, batches = network(), data()
+    matrices = [p for p in model.parameters() if p.dim() == 2]
+    with pytest.warns(UserWarning, match="2 of 4 trainable parameters of the model are in no group") as told:
+        optimizer = short_windows(Controlled(torch.optim.Muon(matrices, lr=1e-3), model, total_steps=100))
+        take_steps(optimizer, model, batches, 12)
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda model, copied: Controlled(adam(model), objective=copied),
+        lambda model, copied: Controlled(adam(model), model, objective=copied),
+        lambda model, copied: Controlled(adam(model), copied.model),
+        lambda model, copied: Certified(adam(model), copied),
+        lambda model, copied: CMALight(model.parameters()).epoch(copied).__enter__(),
+    ],
+    ids=["objective", "both", "model", "Certified", "CMALight"],
+)
+def test_a_copy_of_the_model_is_refused(use):
+    model = network()
+    with pytest.raises(ValueError, match="none of whose parameters is the optimizer's"):
+        use(model, Objective(copy.deepcopy(model), MSE, data()))
+
+
+class Broken(nn.Linear):
+    """Its forward pass asks for a layer that is not there."""
+
+    def forward(self, x):
+        return self.head(x)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda model, objective: Auto(model, objective=objective, total_steps=9),
+        lambda model, objective: Certified(SOAP(model.parameters()), objective, total_steps=9),
+    ],
+    ids=["Auto", "Certified"],
+)
+def test_an_attribute_error_of_the_user_appears_as_itself(make):
+    model, batches = Broken(6, 1), data()
+    optimizer = make(model, Objective(model, MSE, batches))
+    x, y = next(iter(batches))
+    with pytest.raises(AttributeError, match="'Broken' object has no attribute 'head'"):
+        optimizer.step(lambda: MSE(model(x), y))
+    with pytest.raises(AttributeError, match="'Broken' object has no attribute 'head'"):
+        optimizer.objective()
+
+
+def test_an_attribute_that_neither_it_nor_its_base_has_is_named():
+    with pytest.raises(AttributeError, match="'SGD' object has no attribute 'nothing'"):
+        Controlled(torch.optim.SGD(network().parameters())).nothing  # noqa: B018
+
+
+def test_signatures_are_those_of_the_contract():
+    watched = ["objective", "total_steps", "progress"]
+    of_soap = ["lr", "betas", "eps", "weight_decay", "max_side"]
+    assert list(inspect.signature(Controlled).parameters) == ["base", "model", *watched, "snapshot_device"]
+    assert list(inspect.signature(Auto).parameters) == ["model_or_params", *watched, *of_soap, "snapshot_device"]
+    assert list(inspect.signature(Certified).parameters)[:2] == ["base", "objective"]
+
+
+def test_auto_has_no_public_names_beside_those_of_the_contract():
+    names = {name for name in dir(Auto(network())) if not name.startswith("_")}
+    optimizer = {name for name in dir(adam(network())) if not name.startswith("_")}
+    contract = {"base", "objective", "total_steps", "progress", "scale", "last_lr", "steps", "report"}
+    assert names - optimizer == contract | {"observe", "advance", "on_report", "restart"}
+
+
+def test_undone_windows_are_logged_and_kept_ones_are_not(caplog):
+    caplog.set_level(logging.INFO, logger="cmalight")
+    model, batches = network(), data()
+    optimizer = controlled(model, batches)
+    take_steps(optimizer, model, batches, 8)
+    assert caplog.records == []
+    take_steps(optimizer, model, batches, 4, spoil={1: math.nan})
+    assert [(r.name, r.levelno, r.message) for r in caplog.records] == [
+        ("cmalight", logging.INFO, str(optimizer.report))
+    ]
+
+
+def test_several_listeners_get_every_report_until_they_are_removed():
+    model, batches = network(), data()
+    optimizer, first, second = controlled(model), [], []
+    handle = optimizer.on_report(first.append)
+    optimizer.on_report(second.append)
+    take_steps(optimizer, model, batches, 4)
+    handle.remove()
+    take_steps(optimizer, model, batches, 4)
+    assert len(first) == 1
+    assert len(second) == 2
+    assert second[1] is optimizer.report
+
+
+def test_the_learning_rate_that_was_used_is_in_every_group():
+    """For monitors, which would otherwise show the user's: here a quarter of the warm-up is done."""
+    model = network()
+    groups = [{"params": model[0].parameters(), "lr": 0.1}, {"params": model[3].parameters(), "lr": 0.4}]
+    optimizer = Controlled(torch.optim.Adam(groups), model, total_steps=2000)
+    take_steps(optimizer, model, data(), 25)
+    factor = 24.5 / 100
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.4]
+    assert [group["scheduled_lr"] for group in optimizer.param_groups] == pytest.approx([0.1 * factor, 0.4 * factor])
+
+
+def test_the_report_of_an_epoch_does_not_call_the_next_value_to_beat_its_own():
+    model, batches = network(), list(data(order="fixed"))
+    optimizer, objective = CMALight(model.parameters(), lr=0.1), Objective(model, MSE, batches)
+    first, second = (run_epoch(optimizer, objective, model, batches) for _ in range(2))
+    assert first.phi > second.f_tilde
+    assert str(second).startswith(f"loss {second.f_tilde:.6g}  accepted: the loss fell enough (line 7)")
+    assert str(second).endswith(f"next to beat {second.phi:.6g}")
