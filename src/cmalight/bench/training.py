@@ -29,7 +29,6 @@ from cmalight.training.solvers import make_solver
 
 # A forward pass over the data, in training passes (forward and backward); see `Points`.
 _FORWARD_FRACTION = 1 / 3
-_GRID_RATIO = 1.15  # between the steps after which a run is measured: a million steps give 93 points
 _MEASURED_AT_ONCE = 1000
 _WARM_UP_BATCHES = 2
 _DECISIONS = set(Outcome.__members__) - {"UNCONTROLLED", "NO_STEP"}
@@ -191,6 +190,7 @@ class Recorder:
     def __init__(self, run: Run) -> None:
         self.reached_target = False
         self._target = run.target_loss
+        self._spacing = run.spacing
         self._engine = run.engine
         self._measured: dict[int, tuple[TensorBatches, Evaluator | None]] = {}  # by the identity of the data
         self._rows: list[dict[str, Any]] = []
@@ -209,7 +209,7 @@ class Recorder:
 
     def on_step(self, position: Position) -> None:
         """Measure after a step."""
-        self._next = max(position.steps + 1, math.ceil(_GRID_RATIO * position.steps))
+        self._next = max(position.steps + 1, math.ceil(self._spacing * position.steps))
         validation = self._problem.validation
         train_loss, _ = self._measure(self._problem.train)
         validation_loss, accuracy = (None, None) if validation is None else self._measure(validation)
