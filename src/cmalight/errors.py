@@ -106,12 +106,12 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return `1:05`, `2:03:04` or `3 d 04 h`; `unknown` for None, NaN and infinity."""
+    """Return `1:05`, `2:03:04` or `3 d 04 h`, rounded up; `unknown` for None, NaN and infinity."""
     if seconds is None or not math.isfinite(seconds):
         return "unknown"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, rest = divmod(math.ceil(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
+    if hours >= 24:
+        days, hours = divmod(math.ceil(seconds / 3600), 24)
         return f"{days} d {hours:02} h"
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -44,6 +44,18 @@ def test_failed_runs_end_with_1_and_the_last_line_of_the_traceback_also_the_seco
         assert "1 of 2 runs failed" in result.stderr
 
 
+def test_data_that_are_not_here_end_with_1_and_are_named_once_and_not_as_failures(tmp_path, monkeypatch):
+    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("CMALIGHT_DATA", raising=False)
+    path = write_toml(tmp_path / "spec.toml", 'solvers = ["adam"]', "seeds = 2")
+    changes = 'datasets = ["diabetes", "mv"]'
+    result = invoke("bench", "run", path, "--out", tmp_path / "out", "--in-process", "--quiet", "--set", changes)
+    assert result.exit_code == 1
+    assert result.stderr.count("cmalight datasets fetch mv") == 1
+    assert "2 of 4 runs were not started: this machine lacks their data or code" in result.stderr
+    assert "failed" not in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -184,7 +184,7 @@ def test_the_page_shows_what_python_computes(opened, found):
     expect_as_in_python(page, found)
     choose(page, "tau", "0.1")
     expect_as_in_python(page, found, tau=0.1)
-    for measure in ("work", "evaluations", "epochs"):
+    for measure in ("work", "epochs"):
         choose(page, "measure", analysis.COLUMNS[measure])
         expect_as_in_python(page, found, tau=0.1, measure=measure)
     choose(page, "loss", "validation_loss")
@@ -264,6 +264,24 @@ def test_the_heat_map_has_each_number_over_the_least_of_its_row(opened, found):
     losses = analysis.unseen_losses(found).to_numpy()
     best = [row.locator("td.best").count() for row in page.locator("#heat tbody tr").all()]
     assert best == (losses == losses.min(axis=1, keepdims=True)).sum(axis=1).tolist()
+
+
+def test_a_solver_has_solved_what_it_has_a_finite_cost_of(opened, write):
+    free = run("free", [2, 1], work=[0, 0])
+    page = opened(address=write(results(free, run("dear", [2, 1]))), view="measure=work")
+    assert [row.locator("td").nth(1).text_content() for row in page.locator("#solver-table tbody tr").all()] == [
+        "1",
+        "1",
+    ]
+    assert page.locator("#heat td").all_text_contents() == ["0", "1"]  # no ratio to a cost of 0
+    assert "evaluated_passes" not in page.locator("[name=measure] option").evaluate_all("all => all.map(o => o.value)")
+
+
+def test_negative_losses_are_shown_as_they_are(opened, write):
+    made = [run("a", [1, -2]), run("b", [1, -1]), run("c", [1, 3], status="diverged")]
+    page = opened(address=write(results(*made)), view="heat=final_loss")
+    assert page.locator("#heat td").all_text_contents() == ["-2", "-1", "never"]
+    assert page.locator("#heat td.best").all_text_contents() == ["-2"]
 
 
 def test_lines_are_told_apart_without_colour_and_their_colours_stand_out(opened):

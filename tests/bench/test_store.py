@@ -66,6 +66,14 @@ def test_a_damaged_file_is_named_and_left_out(tmp_path, caplog, content):
     assert f"{path.name} is damaged and left out" in caplog.text
 
 
+def test_an_entry_that_cannot_be_read_is_named_and_left_out(tmp_path, caplog):
+    folder_of(tmp_path, spec())
+    (tmp_path / "runs" / "x.json").symlink_to("nowhere")
+    (tmp_path / "runs" / "y.json").mkdir()
+    assert len(bench.load(tmp_path).runs) == 1
+    assert [f"{name}.json cannot be read" in caplog.text for name in "xy"] == [True, True]
+
+
 @pytest.mark.parametrize(
     ("place", "number"),
     [
@@ -206,12 +214,13 @@ def test_one_problem_with_two_budgets_is_two_problems(tmp_path):
         ({"machine": Machine(host="there", cores=2, load=5.0, versions={"torch": "2"})}, "more work than cores"),
         ({"machine": Machine(host="there", cores=2, load=0.1, versions={"torch": "3"})}, "different machines"),
         ({"status": "crashed"}, "1 of 2 runs have no final loss"),
+        ({"data_sha256": "b" * 64}, "1 of 1 problems have results on different data"),
     ],
 )
 def test_notes_say_what_belongs_beside_a_comparison(tmp_path, changes, note):
     study = spec(solvers=["adam", "sgd"])
     first, second = plan(study)
-    folder_of(tmp_path, study, [result_of(first), result_of(second, **changes)])
+    folder_of(tmp_path, study, [result_of(first, data_sha256="a" * 64), result_of(second, **changes)])
     assert note in " ".join(bench.load(tmp_path).notes)
 
 

@@ -188,7 +188,9 @@ def test_data_that_cannot_be_had_is_not_the_solvers_fault(monkeypatch, tmp_path)
     file.write_text(file.read_text() + "20,20\n")
     result = train(run)
     assert result.status == "unavailable"
-    assert "changed since the runs were planned" in result.error
+    assert result.error.endswith("mine.csv:target=y changed since the runs were planned; repeat the command")
+    assert result.error.startswith("the data of ")
+    assert result.traceback is None
 
 
 def writes(path, body):
@@ -223,6 +225,14 @@ def test_a_function_that_draws_random_data_has_one_key(tmp_path):
     assert train(run).status == "done"
 
 
+def test_a_function_whose_data_no_seed_repeats_is_refused(tmp_path):
+    mine = writes(
+        tmp_path / "mine.py", "def data():\n    x = np.random.default_rng().random((9, 2))\n    return x, x[:, 0]\n"
+    )
+    with pytest.raises(ValueError, match=r"mine.py:data gives other arrays at every call; seed its random numbers"):
+        plan(spec(datasets=[f"{mine}:data"]))
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -230,11 +240,11 @@ def test_a_function_that_draws_random_data_has_one_key(tmp_path):
         ("def data():\n    return 3\n", "returned a int; expected arrays x, y"),
     ],
 )
-def test_a_function_that_fails_is_named_before_any_run(tmp_path, body, message):
+def test_a_function_that_fails_is_named_before_any_run(tmp_path, caplog, body, message):
     mine = writes(tmp_path / "mine.py", body)
     summary = bench.run(spec(datasets=["diabetes", f"{mine}:data"]), tmp_path / "out", in_process=True)
     assert summary.statuses == {"done": 1, "unavailable": 1}
-    assert message in summary.failures[0]
+    assert message in caplog.text
 
 
 def test_a_data_set_that_is_not_here_is_not_downloaded_by_a_run(tmp_path, monkeypatch):

@@ -28,6 +28,10 @@ def test_info_credits_the_data(cmalight):
         assert part in text
 
 
+def test_info_says_that_no_checksum_is_known(cmalight):
+    assert "checksum:  none is known" in cmalight("datasets", "info", "sido").stdout
+
+
 def test_info_of_ones_own_file(cmalight):
     assert "known when it is read" in cmalight("datasets", "info", "shop.csv:target=price").stdout
 

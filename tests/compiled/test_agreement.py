@@ -267,8 +267,9 @@ def test_a_batch_whose_labels_are_all_ignored_has_no_loss():
     both.check()
 
 
-def test_a_last_batch_of_one_row_is_left_to_torch_under_batch_norm():
-    batches = TensorBatches(torch.randn(9, FEATURES), torch.randn(9, OUTPUTS), batch_size=8)
+@pytest.mark.parametrize("batch_size", [8, 1])
+def test_a_batch_of_one_row_is_left_to_torch_under_batch_norm(batch_size):
+    batches = TensorBatches(torch.randn(9, FEATURES), torch.randn(9, OUTPUTS), batch_size=batch_size)
     model = around(nn.BatchNorm1d(5))
     with pytest.raises(CannotCompile, match="more than one row"):
         compile_training(model, nn.MSELoss(), torch.optim.SGD(model.parameters()), batches)

@@ -1,5 +1,6 @@
 """Names, Table 2, splits, scaling, generated and embedded sets, and the real files where they are at hand."""
 
+import math
 import os
 from pathlib import Path
 
@@ -147,6 +148,16 @@ def test_generated_problems_repeat_with_their_seed(make: object) -> None:
     assert torch.equal(first[1], again[1])
     assert not torch.equal(first[0], other[0])
     assert len(first[0]) == len(first[1]) == 70_000
+
+
+def test_a_teacher_is_computed_in_double_precision_and_rounded_once() -> None:
+    x, y = generated.teacher_network(2_000, 3, hidden=4, noise=0.0, seed=1)
+    generator = torch.Generator().manual_seed(1)
+    inner = (torch.randn(3, 4, generator=generator) / math.sqrt(3)).double()
+    bias = torch.randn(4, generator=generator).double()
+    outer = (torch.randn(4, 1, generator=generator) / math.sqrt(4)).double()
+    exact = torch.tanh(x.double() @ inner + bias) @ outer
+    assert torch.equal(y, exact.float())
 
 
 def test_noisy_least_squares_has_the_noise_it_is_given() -> None:

@@ -190,6 +190,18 @@ def test_rows_kept_aside_cover_the_classes_evenly(fraction):
     assert not np.array_equal(chosen, spread_rows(classes, fraction, 1))
 
 
+def test_rows_without_weight_are_not_kept_aside(monkeypatch):
+    asked = []
+
+    def noted(strata, fraction, seed):
+        asked.append(len(strata))
+        return spread_rows(strata, fraction, seed)
+
+    monkeypatch.setattr("cmalight.integrations.sklearn.spread_rows", noted)
+    small(max_epochs=1).fit(*regression(60), sample_weight=np.repeat([0.0, 1.0], [40, 20]))
+    assert asked == [20]
+
+
 def test_a_failed_fit_leaves_an_estimator_that_is_not_fitted():
     x, y = regression(60)
     model = small().fit(x, y).set_params(optimizer="adamm")

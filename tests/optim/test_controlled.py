@@ -261,7 +261,7 @@ def test_a_plain_callable_may_return_a_loss_with_its_graph():
     x, y = batches.tensors
     optimizer = short_windows(Controlled(adam(model), model, objective=lambda: MSE(model(x), y), total_steps=80))
     take_steps(optimizer, model, batches, 12, spoil=dict.fromkeys(range(9, 12), 100.0))
-    assert optimizer.report.evaluations == 2
+    assert optimizer.report.evaluations == 3
 
 
 def _bits_of_all(model, optimizer, *, buffers=True):
@@ -466,7 +466,7 @@ def test_a_step_passes_few_functions_and_a_window_not_many():
         optimizer.step(loss)
     calls = _own_calls(lambda: optimizer.step(loss))  # the eighth step of the window, which is judged
     assert optimizer.report.steps == 8
-    assert len(calls) - per_step <= 100, calls
+    assert len(calls) - per_step <= 105, calls
 
 
 def test_two_optimizers_in_one_loop_do_not_disturb_each_other():
@@ -552,18 +552,39 @@ def test_an_alarm_that_the_next_window_does_not_confirm_changes_nothing():
     assert_same_bits(*runs)
 
 
-@pytest.mark.parametrize("made_worse", [True, False])
-def test_with_an_objective_f_settles_the_alarm_at_once(made_worse):
-    model, values = network(), iter([2.0, 1.0] if made_worse else [1.0, 2.0])  # here, then at the confirmed point
+@pytest.mark.parametrize(
+    ("values", "lands"),
+    [((2.0, 1.0, 1.5), "confirmed"), ((2.0, 1.5, 1.0), "current"), ((1.0, 2.0, 2.0), "here")],
+    ids=["at the confirmed point", "where the window began", "nowhere"],
+)
+def test_with_an_objective_f_settles_the_alarm_at_once_and_an_undo_leads_to_the_lower_point(values, lands):
+    model, told = network(), iter(values)  # here, at the confirmed point, where the window began
     base = torch.optim.SGD(model.parameters(), lr=1e-6)
-    optimizer = short_windows(Controlled(base, model, objective=lambda: next(values), total_steps=100))
+    optimizer = short_windows(Controlled(base, model, objective=lambda: next(told), total_steps=100))
     take_steps(optimizer, model, data(), 12)
-    began = bits(model)
-    take_steps(optimizer, model, data(), 8, spoil=dict.fromkeys(range(4, 8), -30.0))
+    points = {"confirmed": bits(model)}
+    take_steps(optimizer, model, data(), 4)
+    points["current"] = bits(model)
+    take_steps(optimizer, model, data(), 4, spoil=dict.fromkeys(range(4), -30.0))
     report = optimizer.report
-    assert report.outcome is (Outcome.UNDONE if made_worse else Outcome.DISMISSED)
-    assert (report.evaluations, report.f_end, report.f_confirmed) == (2, 2.0 if made_worse else 1.0, 3.0 - report.f_end)
-    assert torch.equal(model[0].weight, began["0.weight"]) == made_worse
+    assert report.outcome is (Outcome.DISMISSED if lands == "here" else Outcome.UNDONE)
+    assert (report.evaluations, report.f_end, report.f_confirmed) == (3, values[0], min(values[1:]))
+    assert [torch.equal(model[0].weight, point["0.weight"]) for point in points.values()] == [
+        lands == name for name in points
+    ]
+
+
+def test_after_an_undo_both_points_are_one():
+    model, told = network(), iter([2.0, 1.5, 1.0, 3.0, 1.0])  # the second alarm has one point to go back to
+    base = torch.optim.SGD(model.parameters(), lr=1e-6)
+    optimizer = short_windows(Controlled(base, model, objective=lambda: next(told), total_steps=100))
+    take_steps(optimizer, model, data(), 16)
+    began = bits(model)
+    for _ in range(2):
+        take_steps(optimizer, model, data(), 4, spoil=dict.fromkeys(range(4), -30.0))
+        assert optimizer.report.outcome is Outcome.UNDONE
+        assert_same_bits(bits(model), began)
+    assert optimizer.report.evaluations == 2
 
 
 def test_after_an_undo_the_confirmed_point_is_where_the_next_windows_begin():
@@ -671,7 +692,7 @@ def test_a_step_without_a_loss_is_taken_but_not_watched_and_that_is_said_once():
 
 def test_a_loss_that_only_rises_is_named_with_the_likely_causes():
     model = network()
-    values = itertools.cycle([1e300, 0.0])  # here, and at the confirmed point
+    values = itertools.chain([1e300, 0.0, 0.0], itertools.cycle([1e300, 0.0]))  # here, and where the steps began
     optimizer = short_windows(Controlled(adam(model), model, objective=lambda: next(values), total_steps=1000))
     with pytest.warns(UserWarning, match=r"Controlled has undone 5 windows in a row.*adversarial"):
         for number in range(60):

@@ -1,5 +1,7 @@
 """What fit takes as data: it works the first time, or the message says why not."""
 
+from typing import NamedTuple
+
 import numpy
 import pandas
 import pytest
@@ -130,6 +132,34 @@ def test_pandas_columns_and_lists_are_data():
     assert train(pair=(frame, pandas.Series(y[:, 0].numpy(), index=frame.index)), max_epochs=2)[1].epochs == 2
     x = numpy.random.default_rng(0).random((20, 4))
     assert train(pair=(x.tolist(), x.sum(1).tolist()), max_epochs=2)[1].epochs == 2
+
+
+def test_tables_of_pandas_and_arrays_by_columns_are_compiled():
+    x, y = (t.numpy() for t in data())
+    expected = train(engine="auto", max_epochs=1)[1]
+    for inputs in (pandas.DataFrame(x), numpy.asfortranarray(x)):
+        _, result = train(pair=(inputs, y), engine="auto", max_epochs=1)
+        assert (result.engine, result.engine_reason) == (expected.engine, expected.engine_reason)
+
+
+def test_labels_may_be_any_whole_numbers():
+    labels = torch.arange(60, dtype=torch.int32) % 3
+    network = nn.Linear(4, 3).double()
+    assert train(network, pair=(data()[0], labels), loss_fn=nn.CrossEntropyLoss(), max_epochs=1)[1].epochs == 1
+
+
+class Point(NamedTuple):
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+def test_inputs_may_be_named_tuples():
+    class FromPoint(nn.Linear):
+        def forward(self, point):
+            return super().forward(point.x + point.y)
+
+    x, y = data()
+    assert train(FromPoint(4, 1).double(), pair=[(Point(x, x), y)], max_epochs=1)[1].epochs == 1
 
 
 def test_inputs_may_be_dicts_also_for_validation():

@@ -101,6 +101,16 @@ def test_whatever_goes_wrong_while_the_kernel_is_made_a_run_is_eager_with_one_li
     assert same_state(network.state_dict(), train()[0].state_dict())
 
 
+def test_auto_logs_why_a_run_is_not_compiled(monkeypatch, caplog):
+    def fails():
+        raise CannotCompile("the compiler failed")
+
+    monkeypatch.setattr(library, "kernel", fails)
+    caplog.set_level("INFO", logger="cmalight")
+    _, result = train(engine="auto", max_epochs=1)
+    assert caplog.messages == [f"Not compiled, training eagerly: {result.engine_reason}"]
+
+
 @pytest.mark.parametrize("places", [{"CXX": "g++ 'unclosed"}, {"CXX": "true"}, {"HOME": "", "CMALIGHT_CACHE": ""}])
 def test_a_machine_on_which_the_kernel_cannot_be_built_trains_eagerly(tmp_path, places):
     code = (

@@ -153,6 +153,25 @@ def test_an_epoch_of_cmalight_that_is_broken_off_is_undone(monkeypatch):
     assert same_state(slow.state_dict(), before)
 
 
+@pytest.mark.parametrize("limit", [2.5, 14.5])
+def test_an_evaluation_of_f_ends_at_the_time_limit_and_its_epoch_is_undone(monkeypatch, limit):
+    """f(w⁰), the steps and f(w̃) take six seconds each."""
+    slow = Slow(model(), FakeTime(monkeypatch))
+    before = copied_state(slow)
+    options = {"optimizer": "cma", "optimizer_options": {"lr": 0.01}}
+    _, result = train(slow, time_limit=limit, max_epochs=None, **options)
+    assert (result.status, result.epochs, result.seconds) == (Status.TIME_LIMIT, 0, limit + 0.5)
+    assert same_state(slow.state_dict(), before)
+
+
+def test_after_a_run_its_time_limit_does_not_end_evaluations(monkeypatch):
+    slow = Slow(model(), FakeTime(monkeypatch))
+    objective = Objective(slow, MSE, TensorBatches(*data(), batch_size=10))
+    optimizer = Controlled(torch.optim.Adam(slow.parameters()), slow, objective=objective)
+    train(slow, optimizer=optimizer, time_limit=2.5)
+    assert objective() > 0
+
+
 def test_steps_of_auto_before_a_time_limit_are_not_lost(monkeypatch):
     slow = Slow(model(), FakeTime(monkeypatch))
     before = copied_state(slow)
@@ -236,6 +255,19 @@ def test_a_second_ctrl_c_interrupts_at_once():
         ({"seed": -1}, "seed"),
         ({"threads": 0}, "threads"),
         ({"callbacks": [print]}, "has no on_epoch_end"),
+        ({"callbacks": StopAfter(1)}, "a list of callbacks"),
+        ({"callbacks": None}, "a list of callbacks"),
+        ({"callbacks": [StopAfter]}, "is a class"),
+        ({"metrics": [3], "validation": data()}, "a name or a function"),
+        ({"metrics": MSE, "validation": data()}, "a list of names"),
+        ({"metrics": None}, "a list of names"),
+        ({"optimizer_options": 3}, "optimizer_options value: 3; expected a dict"),
+        ({"loss_fn": nn.MSELoss}, "loss_fn.*expected a function or an object"),
+        ({"network": nn.Linear}, "model.*of a class pass an object"),
+        ({"network": model().requires_grad_(False)}, "Nothing to train"),
+        ({"progress": "no"}, "progress.*True or False"),
+        ({"restore_best": "no"}, "restore_best.*True or False"),
+        ({"measure_train_loss": "no"}, "measure_train_loss.*True or False"),
     ],
 )
 def test_bad_arguments_are_refused(options, message):

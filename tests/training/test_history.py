@@ -109,7 +109,7 @@ def test_a_bar_on_a_terminal_shows_whole_numbers_at_every_width(monkeypatch, wid
     stream = Terminal()
     Display(RULES, stream).epoch_done(RECORD)
     line = stream.getvalue().removeprefix("\r\x1b[K")
-    assert line.startswith("epoch 5/10  ######----------  0:02 left")  # four of ten epochs took 1.5 s
+    assert line.startswith("epoch 5/10  ######----------  0:03 left")  # four of ten epochs took 1.5 s
     assert shown in line
     assert len(line) < width
 

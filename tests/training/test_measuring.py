@@ -134,3 +134,21 @@ def test_an_evaluator_takes_over_as_long_as_it_can():
 def test_empty_data_are_refused():
     with pytest.raises(ValueError, match="the data are empty"):
         measure(model(), MSE, [])
+
+
+def test_a_metric_that_writes_into_its_targets_does_not_change_the_data():
+    x, y = data()
+    before = y.clone()
+    measure(
+        model(), MSE, TensorBatches(x, y), {"zeroed": lambda _, target: target.zero_().sum()}, evaluator=Evaluator()
+    )
+    assert torch.equal(y, before)
+
+
+def test_a_metric_that_draws_random_numbers_does_not_change_the_training():
+    def noise(*_):
+        return torch.rand(())
+
+    network, _ = train(model(dropout=0.5), validation=data(), restore_best=False)
+    with_noise, _ = train(model(dropout=0.5), validation=data(), restore_best=False, metrics=(noise,))
+    assert same_state(with_noise.state_dict(), network.state_dict())

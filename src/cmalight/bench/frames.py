@@ -192,6 +192,7 @@ def _notes(runs: pandas.DataFrame) -> Iterator[str]:
     done = runs[runs["status"] == "done"]
     wall = done[done["clock"] == "wall"]
     solvers = runs.groupby(["problem", "seed"])["solver"].nunique()
+    names = runs.groupby(["dataset", "network"])["data_sha256"].nunique()
     of_starts, of_done = f"of {len(solvers)} starts", f"of {len(done)} finished runs"
     counts = {
         f"{of_starts} lack a result of one of the solvers; comparisons leave them out": solvers
@@ -199,6 +200,8 @@ def _notes(runs: pandas.DataFrame) -> Iterator[str]:
         f"{of_done} shared their machine with other runs; compare their seconds with care": wall["workers"] > 1,
         f"{of_done} began on a machine with more work than cores": wall["load"] > wall["cores"],
         f"{of_done} are timed by the processor time that they took": done["clock"] != "wall",
+        f"of {len(names)} problems have results on different data; the page splits each of them by the first digits "
+        "of data_sha256": names > 1,
         "solvers have results of different code; do not compare them": _varies(runs, ["solver", "problem"], "code"),
         f"of {len(runs)} runs have no final loss: they failed, diverged, crashed or timed out": runs["status"]
         != "done",

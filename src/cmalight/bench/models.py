@@ -23,6 +23,7 @@ _FILES = ("dataset", "network", "workload", "solver")
 _KEY_DIGITS = 32
 _LARGEST = 1e100
 _WALL_FACTOR, _WALL_GRACE, _WALL_WITHOUT_CLOCK = 10.0, 60.0, 86_400.0
+_WALL_LONGEST = 2_000_000.0  # the system cannot wait for more than 2**31 milliseconds
 
 
 def _or_none(value: object) -> object:
@@ -61,6 +62,7 @@ class Conditions(Frozen):
         test_share: Fraction of the samples in the validation part.
         spacing: Ratio of the steps after which a run is measured: 1.15 gives 93 points in a million steps.
         wall_limit: Kill a run after this many seconds. Default: 60 s plus ten times `seconds`; a day without `seconds`.
+            Never more than 23 days.
     """
 
     seconds: PositiveFloat | None = None
@@ -80,9 +82,8 @@ class Conditions(Frozen):
     @property
     def killed_after(self) -> float:
         """Seconds on the wall clock after which a run counts as hanging."""
-        if self.wall_limit is not None:
-            return self.wall_limit
-        return _WALL_WITHOUT_CLOCK if self.seconds is None else _WALL_GRACE + _WALL_FACTOR * self.seconds
+        usual = _WALL_WITHOUT_CLOCK if self.seconds is None else _WALL_GRACE + _WALL_FACTOR * self.seconds
+        return min(self.wall_limit or usual, _WALL_LONGEST)
 
 
 class Run(Conditions):
@@ -92,7 +93,7 @@ class Run(Conditions):
         dataset: As `load_dataset` takes it, "file.csv:target=column" included, or "file.py:name"; empty for a workload.
         network: "3x20", "paper:3x20", "resnet18" or "file.py:name"; empty for a workload.
         network_options: Keyword arguments of the network.
-        workload: Name of a workload, or "file.py:name".
+        workload: "file.py:name"; None for a data set with a network.
         solver: Name of a solver, or "file.py:name".
         options: Keyword arguments of the solver.
         seed: Random seed for the initial weights, the order of the samples and all random numbers of the run.

@@ -67,16 +67,22 @@ def data_digest(dataset: str, workload: str | None = None) -> str | None:
     Returns:
         sha256 of the table "file.csv:target=column", or of the arrays that "file.py:name" gives; "not here: " and the
         reason if there are none; None for data sets of the package.
+
+    Raises:
+        DataError: "file.py:name" gives other arrays when it is called again.
     """
     try:
         if is_table(dataset):
             with Path(dataset.partition(":")[0]).open("rb") as file:
                 return hashlib.file_digest(file, "sha256").hexdigest()
-        if workload is not None:
-            return _made_workload(workload).data_sha256()
-        return _made_raw(dataset)[1] if is_own(dataset) else None
+        if workload is None and not is_own(dataset):
+            return None
+        first, second = (_own_digest(dataset, workload) for _ in range(2))
     except (ValueError, OSError) as error:
         return f"{_ABSENT}{error}"
+    if first != second:
+        raise DataError(f"{workload or dataset} gives other arrays at every call; seed its random numbers")
+    return first
 
 
 def problem_of(run: Run) -> Problem:
@@ -188,6 +194,10 @@ def _refuse_changed(run: Run, digest: str | None) -> None:
     if run.data not in (None, digest):
         source = run.workload or run.dataset
         raise DataError(f"the data of {source} changed since the runs were planned; repeat the command")
+
+
+def _own_digest(dataset: str, workload: str | None) -> str:
+    return _made_raw(dataset)[1] if workload is None else _made_workload(workload).data_sha256()
 
 
 def _made_workload(source: str) -> Problem:

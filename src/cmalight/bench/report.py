@@ -172,9 +172,8 @@ def _section(name: str, title: str, frame: pandas.DataFrame) -> str:
 
 
 def _values(column: pandas.Series[Any]) -> str:
-    """All values that a column has, once each; of a digest the first digits."""
-    texts = [f"{value:g}" if isinstance(value, float) else str(value) for value in column.dropna().unique()]
-    return ", ".join(text[:12] if re.fullmatch("[0-9a-f]{16,}", text) else text for text in texts)
+    """All values that a column has, once each."""
+    return ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in column.dropna().unique())
 
 
 def _table(frame: pandas.DataFrame, *, header: bool = True) -> str:

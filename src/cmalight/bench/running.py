@@ -37,7 +37,7 @@ class Summary:
         total: Runs that were asked for.
         statuses: How many of them have which status.
         failures: One line for each that failed, with the last line of its traceback, and one for each other reason
-            why runs have no result.
+            why runs have no result, unless a warning named it before the first run.
     """
 
     total: int
@@ -90,14 +90,15 @@ def run(
     runs = _shard(whole, shard)
     folder = Path(out)
     lost: list[str] = []
+    waiting: dict[str, Result] = {}
     with locked(folder):
         begin(folder, study, [one.key for one in whole])
         wanted = {one.key for one in runs}
         known = {result.run.key: result for result in read_results(folder) if result.run.key in wanted}
         left = [one for one in runs if one.key not in known or (retry_failed and known[one.key].is_failure)]
         if in_process or executor == "local":
-            known |= {result.run.key: result for result in _unavailable(left)}
-            left = [one for one in left if one.key not in known or known[one.key].status != "unavailable"]
+            waiting = {result.run.key: result for result in _unavailable(left)}
+            left = [one for one in left if one.key not in waiting]
         with _display(len(left), study.name, enabled=progress) as show:
             try:
                 for result in _results(left, executor, workers, in_process=in_process):
@@ -107,8 +108,9 @@ def run(
                     show(result)
             except LostExecutorError as error:
                 lost.append(str(error))
-    found = [known[one.key] for one in runs if one.key in known]
-    return Summary(len(runs), dict(Counter(result.status for result in found)), (*_failures(found), *lost))
+    found = [known[one.key] for one in runs if one.key in known and one.key not in waiting]
+    statuses: Counter[str] = Counter(result.status for result in (*found, *waiting.values()))
+    return Summary(len(runs), dict(statuses), (*_failures(found), *lost))
 
 
 def forecast(spec: Spec, shard: str | None = None) -> list[str]:

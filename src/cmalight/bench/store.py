@@ -161,7 +161,10 @@ def _files(folder: Path, part: str) -> Iterator[tuple[str, bytes]]:
     if not (folder / "runs").is_dir():
         raise ValueError(f"{folder} is not a results folder: there is no {folder / 'runs'}")
     for path in sorted((folder / part).glob("*.json")):
-        yield path.name, path.read_bytes()
+        try:
+            yield path.name, path.read_bytes()
+        except OSError as error:  # a dangling link, a folder
+            _logger.warning("%s cannot be read and is left out (%s)", path, error.strerror)
 
 
 def _packed(archive: Path, part: str) -> Iterator[tuple[str, bytes]]:

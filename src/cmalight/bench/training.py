@@ -15,7 +15,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from cmalight.bench.code import arguments_of, imported, is_own
-from cmalight.bench.models import Machine, Points, Result, Run, Status
+from cmalight.bench.models import Machine, Points, Result, Run
 from cmalight.bench.problems import Arrays, Problem, problem_of
 from cmalight.compiled import CannotCompile, Evaluator
 from cmalight.errors import DataError
@@ -71,11 +71,12 @@ def failure(error: BaseException) -> dict[str, Any]:
         error: That ended the run.
 
     Returns:
-        Its status, the last line of the traceback, and all of it.
+        Its status, the last line of the traceback, and all of it; for what the machine lacks, the reason alone.
     """
-    status: Status = "unavailable" if isinstance(error, UnavailableError) else "failed"
+    if isinstance(error, UnavailableError):
+        return {"status": "unavailable", "error": str(error)}
     last = traceback.format_exception_only(error)[-1].strip()
-    return {"status": status, "error": last, "traceback": "".join(traceback.format_exception(error))}
+    return {"status": "failed", "error": last, "traceback": "".join(traceback.format_exception(error))}
 
 
 def _available(run: Run) -> Problem:

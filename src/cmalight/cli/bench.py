@@ -142,7 +142,11 @@ def _conclude(summary: Summary, out: Path, *, quiet: bool) -> int:
         click.echo(f"{out}: {summary}")
     for line in summary.failures:
         say(line)
-    if summary.failures:
-        counts = f"{len(summary.failures)} of {summary.total} runs failed"
-        say(f"{counts}; {out}/runs has the tracebacks, --retry-failed runs them again")
-    return _FAILED if summary.failures else 0
+    failed = sum(summary.statuses.get(status, 0) for status in ("failed", "crashed", "timed_out"))
+    waiting = summary.statuses.get("unavailable", 0)
+    if failed:
+        counts = f"{failed} of {summary.total} runs failed"
+        say(f"{counts}; {out}/runs has their output and tracebacks, --retry-failed runs them again")
+    if waiting:
+        say(f"{waiting} of {summary.total} runs were not started: this machine lacks their data or code")
+    return _FAILED if summary.failures or waiting else 0

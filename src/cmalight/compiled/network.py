@@ -63,8 +63,8 @@ class Network:
             None if one is None else one.data_ptr() for one in (loss.weight, loss.positive_weight)
         )
         job.batch_size = batches.batch_size
-        if stack.batch_norm and len(inputs) % batches.batch_size == 1:
-            raise CannotCompile("BatchNorm1d needs more than one row, and the last batch has one")
+        if stack.batch_norm and has_batch_of_one_row(len(inputs), batches.batch_size):
+            raise CannotCompile("BatchNorm1d needs more than one row, and a batch has one")
 
     @property
     def steps_per_call(self) -> int:
@@ -114,6 +114,11 @@ class Caller:
             self._workspace = torch.empty(needed, dtype=torch.uint8)
         job.workspace = (self._workspace.data_ptr() + 63) // 64 * 64
         _raise_for(self._kernel.cmalight_run(ctypes.byref(job)))
+
+
+def has_batch_of_one_row(rows: int, batch_size: int) -> bool:
+    """Whether one of the batches has a single row, which BatchNorm1d cannot normalise."""
+    return batch_size == 1 or rows % batch_size == 1
 
 
 def _raise_for(code: int) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cmalight.compiled.interface import CannotCompile
-from cmalight.compiled.network import Caller, Network
+from cmalight.compiled.network import Caller, Network, has_batch_of_one_row
 from cmalight.compiled.steps import Steps
 from cmalight.evaluation.batches import TensorBatches
 
@@ -75,8 +75,8 @@ class Program:
         job = self._network.job
         job.rows, job.rows_count = self._rows.data_ptr(), len(self._rows)
         job.first_step, job.steps = 0, self._remaining()
-        if self._network.stack.batch_norm and job.rows_count % job.batch_size == 1:
-            raise ValueError("Expected more than 1 value per channel when training; the last batch has one row")
+        if self._network.stack.batch_norm and has_batch_of_one_row(job.rows_count, job.batch_size):
+            raise ValueError("Expected more than 1 value per channel when training; a batch has one row")
         self._caller.check(job)
 
     def run(self, factors: Sequence[float]) -> Tensor:

@@ -1,7 +1,10 @@
 """Problems made from a seed: nothing to download, any size, and the answer is known.
 
-The same arguments give the same numbers on the same version of torch. Rows are filled block by block, so that millions
-of rows need hardly more memory than the result.
+The same arguments give the same numbers in every process, on the same versions of torch and NumPy. Rows are filled
+block by block, so that millions of rows need hardly more memory than the result.
+
+Sums are added column by column in double precision, and NumPy gives the functions: torch's products and tanh may differ
+in the last digit from one process to the next.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -41,7 +45,7 @@ def teacher_network(
     x, y = torch.empty(rows, features), torch.empty(rows, 1)
     for block in _blocks(rows):
         x[block] = torch.randn(x[block].shape, generator=generator)
-        answer = _product(torch.tanh(_product(x[block], inner) + bias), outer)
+        answer = _product(torch.from_numpy(np.tanh((_product(x[block], inner) + bias).numpy())), outer)
         y[block] = answer + noise * torch.randn(answer.shape, generator=generator)
     return x, y
 
@@ -91,11 +95,11 @@ def logistic(rows: int, features: int, *, noise: float = 0.0, seed: int = 0) -> 
     _check(rows=rows, features=features)
     check_share("noise", noise)
     generator = _seeded(seed)
-    weights = 3.0 * torch.randn(features, generator=generator) / math.sqrt(features)
+    weights = 3.0 * torch.randn(features, 1, generator=generator) / math.sqrt(features)
     x, y = torch.empty(rows, features), torch.empty(rows, dtype=torch.int64)
     for block in _blocks(rows):
         x[block] = torch.randn(x[block].shape, generator=generator)
-        probability = torch.sigmoid(_product(x[block], weights))
+        probability = torch.from_numpy(1.0 / (1.0 + np.exp(-_product(x[block], weights).numpy()))).squeeze(1)
         drawn = torch.rand(probability.shape, generator=generator) < probability
         blind = torch.rand(probability.shape, generator=generator) < noise
         coin = torch.rand(probability.shape, generator=generator) < 0.5
@@ -104,8 +108,11 @@ def logistic(rows: int, features: int, *, noise: float = 0.0, seed: int = 0) -> 
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
-    """A product in double precision, then rounded: threads add in another order, and would change the last digit."""
-    return (left.double() @ right.double()).to(left.dtype)
+    """A product in double precision whose terms are added in the same order every time."""
+    result = torch.zeros(len(left), right.shape[1], dtype=torch.float64)
+    for column, row in zip(left.double().T, right.double(), strict=True):
+        result += column[:, None] * row
+    return result
 
 
 def _blocks(rows: int) -> Iterator[slice]:

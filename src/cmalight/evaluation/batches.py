@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal, get_args
 
 import torch
@@ -87,18 +87,6 @@ class TensorBatches:
         if self.order == "fixed":
             return self._slices()
         return self._gathered(self.permutation(epoch))
-
-    def rows(self, numbers: Sequence[int]) -> tuple[Tensor, ...]:
-        """One batch of the rows with these numbers, as copies.
-
-        Args:
-            numbers: From 0 on.
-
-        Returns:
-            The rows of every tensor.
-        """
-        chosen = torch.tensor(numbers, dtype=torch.long)
-        return tuple(t.index_select(0, chosen.to(t.device)) for t in self.tensors)
 
     def _slices(self) -> Iterator[tuple[Tensor, ...]]:
         # Copies: a first layer that works in place would otherwise write into the caller's tensors.

@@ -67,6 +67,11 @@ def finite_flags(tensors: Sequence[Tensor]) -> list[bool]:
 
 
 def _real(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Complex numbers as pairs, sparse tensors as their values."""
-    dense = [t.detach().coalesce().values() if t.is_sparse else t.detach() for t in tensors]
-    return [torch.view_as_real(t) if t.is_complex() else t for t in dense]
+    """Complex numbers as pairs, sparse tensors as their values, numbers of one byte in a format that has norms."""
+    dense = [t.detach() if t.layout is torch.strided else _values(t.detach()) for t in tensors]
+    wide = [t.float() if t.dtype.itemsize == 1 else t for t in dense]
+    return [torch.view_as_real(t) if t.is_complex() else t for t in wide]
+
+
+def _values(sparse: Tensor) -> Tensor:
+    return (sparse.coalesce() if sparse.is_sparse else sparse).values()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -180,8 +180,11 @@ class Objective:
             Nothing.
         """
         try:
-            kept = random_state_kept(self.model, *_generators_of(self.data))
+            generators = _generators_of(self.data)
+            kept = random_state_kept(self.model, *generators)
             with torch.no_grad(), kept, modules_kept(*self.modules):
+                for generator in generators:
+                    generator.manual_seed(_SEED)
                 if self.mode == "eval":
                     self.model.eval()
                 elif not self.model.training:
@@ -194,8 +197,10 @@ class Objective:
     def _rank_data(self) -> Iterable[Any]:
         """What this rank evaluates, in batches of the size that was asked for."""
         data, size = self.data, self._eval_batch_size
-        if isinstance(data, TensorBatches):
+        if type(data) is TensorBatches:
             return TensorBatches(*data.tensors, batch_size=size or data.batch_size, order="fixed")
+        if isinstance(data, TensorBatches):  # with batches of its own making; a copy, which counts its own epochs
+            return copy.copy(data)
         if not isinstance(data, DataLoader):
             return data  # type: ignore[no-any-return]
         if not self._ranks.alone and type(data.sampler) is DistributedSampler:
@@ -210,7 +215,7 @@ class Objective:
     def _shuffled(self) -> Iterator[Any]:
         """Batches of this rank in random order: data may be sorted."""
         data = self._rank_data()
-        if isinstance(data, TensorBatches):
+        if type(data) is TensorBatches:
             return iter(TensorBatches(*data.tensors, batch_size=data.batch_size, seed=_SEED))
         if isinstance(data, list | tuple):
             return (data[i] for i in torch.randperm(len(data)).tolist())
@@ -301,6 +306,18 @@ class Objective:
             )
 
 
+def evaluated(objective: Callable[[], Any], modules: Sequence[nn.Module]) -> float:
+    """Evaluate f. A plain callable leaves no trace either, and draws the same random numbers every time."""
+    if isinstance(objective, Objective):
+        return objective()
+    with torch.no_grad(), random_state_kept(next(iter(modules), None)), modules_kept(*modules):
+        seed_everything(_SEED)
+        value = objective()
+    if value is None:
+        raise ValueError("The objective gave None; expected it to return the mean loss over all data")
+    return float(value)
+
+
 def _reiterable(data: Any) -> Any:
     if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
         return TensorBatches(*data, order="fixed")
@@ -318,6 +335,7 @@ def _reiterable(data: Any) -> Any:
         # Such a loader has one iterator only, and an evaluation in mid-epoch would reset it.
         private = copy.copy(data)
         private._iterator = None
+        vars(private)["persistent_workers"] = False  # new workers draw the same random numbers every time
         return private
     return data
 

@@ -88,6 +88,11 @@ class ModuleState:
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Take the copies of modules of the same build."""
+        if len(saved["buffers"]) != len(self._buffers):
+            raise ValueError(
+                f"The saved copies are of {len(saved['buffers'])} modules, and here are {len(self._buffers)}: make the "
+                "optimizer as before, with the model and the objective, or with the parameters alone"
+            )
         pairs = zip(self._buffers, saved["buffers"], strict=True)
         self._buffers = [
             (module, {n: (_place_for(module._buffers.get(n), value), _clone(value)) for n, value in values.items()})
@@ -330,7 +335,9 @@ def _placed(p: Tensor | None, value: Any) -> Any:
 
 def _is_expanded(buffer: Tensor) -> bool:
     """Several of its elements are one in memory: nobody can write to it, so nobody has."""
-    return any(stride == 0 and size > 1 for stride, size in zip(buffer.stride(), buffer.shape, strict=True))
+    return buffer.layout is torch.strided and any(
+        stride == 0 and size > 1 for stride, size in zip(buffer.stride(), buffer.shape, strict=True)
+    )
 
 
 def _place_for(buffer: Tensor | None, value: Tensor | None) -> Tensor | None:

@@ -113,11 +113,14 @@ class _WatchedNetwork(BaseEstimator):  # type: ignore[misc]
         self.input_mean_, scale = X.mean(axis=0), X.std(axis=0)
         self.input_scale_ = np.where(scale > 1e-12 * np.maximum(np.abs(self.input_mean_), 1e-300), scale, 1.0)
         inputs, targets, loss = _tensor(self._scaled(X)), _tensor(target), self._loss
+        counts = np.ones(len(X), dtype=bool)
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
             targets, loss = with_weights(targets, weight), SampleWeighted(loss)
+            counts = weight > 0
         strata = target if target.ndim == 1 else target.mean(axis=1)
-        aside = spread_rows(strata, self.validation_fraction if self.early_stopping else 0.0, seed)
+        aside = np.zeros(len(X), dtype=bool)
+        aside[counts] = spread_rows(strata[counts], self.validation_fraction if self.early_stopping else 0.0, seed)
         rows, validates = int((~aside).sum()), bool(aside.any())
         network = self._network(X.shape[1], target.shape[1] if target.ndim == 2 else int(target.max()) + 1, seed)
         result = fit(

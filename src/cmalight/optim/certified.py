@@ -14,7 +14,7 @@ from torch.optim.optimizer import Optimizer
 
 from cmalight.errors import check_whole
 from cmalight.evaluation.batches import TensorBatches
-from cmalight.evaluation.objective import Objective
+from cmalight.evaluation.objective import Objective, evaluated
 from cmalight.evaluation.state import RunState, Snapshot
 from cmalight.optim.line import Line
 from cmalight.optim.plain import gradient_step
@@ -155,10 +155,13 @@ class Certified(BaseSteps):
     def _begun(self) -> CertifiedMemory:
         """The memory for this step; the first step of a run copies the state."""
         if self._memory is None:
-            self._memory = self._rule.init(float(self.objective()), self.steps_per_epoch - 1 + self._last_batch)
+            self._memory = self._rule.init(self._evaluate(), self.steps_per_epoch - 1 + self._last_batch)
         if self._start is None:
             self._start = self._run_state.snapshot()
         return self._memory
+
+    def _evaluate(self) -> float:
+        return evaluated(self.objective, self._run_state.modules)
 
     def _plain_step(self, eta: float) -> None:
         is_last = self._steps_since == self.steps_per_epoch - 1
@@ -180,7 +183,7 @@ class Certified(BaseSteps):
             direction_norm=self._run_state.distance_from(start) / before.eta,
             batches=before.batches,
         )
-        line = Line(self._run_state, start, before.eta, lambda: float(self.objective()), before.f)
+        line = Line(self._run_state, start, before.eta, self._evaluate, before.f)
         self._steps_since = 0
         decision = line.decide(self._rule, before, seen)
         after: CertifiedMemory = decision.memory
@@ -229,7 +232,11 @@ class Certified(BaseSteps):
         return None if self._start is None else {"start": self._run_state.pack(self._start)}
 
     def _unpack_snapshots(self, packed: dict[str, Any] | None) -> None:
+        """Without it, as from torch.distributed.checkpoint, an epoch begins here, and f here is not known."""
         self._start = None if packed is None or "start" not in packed else self._run_state.unpack(packed["start"])
+        if self._start is None and self._memory is not None:
+            self._memory = self._memory if not self._steps_since else None
+            self._steps_since = 0
 
     def __getstate__(self) -> dict[str, Any]:
         return attributes_to_copy(self)

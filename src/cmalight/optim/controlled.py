@@ -16,7 +16,7 @@ from cmalight.evaluation.state import RunState
 from cmalight.optim.reports import WindowReport
 from cmalight.optim.steps import BaseSteps, schedule_factor, warn_of_strangers
 from cmalight.optim.watch import Watch
-from cmalight.optim.watched import attributes_to_copy, refuse_unequal_loaders
+from cmalight.optim.watched import attributes_to_copy, refuse_unequal_loaders, strangers_of
 
 _LOW_SCALE = 1 / 16
 # After this many windows in a row below that scale, or undone, a warning names the likely causes.
@@ -41,7 +41,7 @@ class Controlled(BaseSteps):
             buffer that is no longer finite, such as a running mean, stays so.
         objective: An `Objective`, or any callable that returns the loss over all data at the current weights. It is
             evaluated after an alarm, and then it decides; an `Objective` also gives the probe, a few batches that
-            are evaluated now and then.
+            are evaluated during the first steps.
         total_steps: Number of `step()` calls of the whole run, for warm-up and linear decay.
         progress: Instead of `total_steps`, a callable that returns how much of the run is done, 0 to 1.
         snapshot_device: Device of the two copies of weights and state, such as "cpu"; by default each copy is beside
@@ -95,10 +95,10 @@ class Controlled(BaseSteps):
             raise TypeError(f"{name} needs an Objective, or a callable that gives the loss, but got {objective!r}")
         modules = () if model is None else (model,)
         if isinstance(objective, Objective):
-            warn_of_strangers(self, objective.model)
+            strangers_of(self, objective.model)
             modules = tuple(dict.fromkeys((*modules, *objective.modules)))
-        elif model is not None:
-            warn_of_strangers(self, model)
+        if modules:
+            warn_of_strangers(self, modules[0])
         device = None if snapshot_device is None else torch.device(snapshot_device)
         self.objective = objective
         self.report: WindowReport | None = None
@@ -127,6 +127,9 @@ class Controlled(BaseSteps):
             loss: The mean loss of a batch, a scalar; it stays on its device.
         """
         self._watch.losses.observe(loss)
+
+    def _knows_loss(self, loss: Tensor | float | None) -> bool:
+        return loss is not None or self._watch.losses.is_pending
 
     def _watched_step(self, loss: Tensor | float | None) -> None:
         watch = self._watch

@@ -23,6 +23,7 @@ class Line:
         f_start: f where the steps began, if it is known.
 
     Attributes:
+        start: Where the steps began.
         f_end: f where the steps led, once it was asked for.
         evaluations: How often f was evaluated.
     """
@@ -36,7 +37,7 @@ class Line:
         f_start: float | None = None,
     ) -> None:
         self._run_state = run_state
-        self._start = start
+        self.start = start
         self._length = length
         self._evaluate = evaluate
         self._f_start = f_start
@@ -53,12 +54,16 @@ class Line:
     def f_at(self, alpha: float) -> float:
         """F at a point of the line; the weights stay there."""
         self.go_to(alpha)
-        self.evaluations += 1
-        value = self._evaluate()
-        value = value if math.isfinite(value) else math.inf
+        value = self._counted()
         if alpha == self._length:
             self.f_end = value
         return value
+
+    def f_of(self, point: Snapshot) -> float:
+        """F at another point; the weights stay there."""
+        self._leave_end()
+        self._run_state.restore(point)
+        return self._counted()
 
     def go_to(self, alpha: float) -> None:
         """0 is the start in everything, the length is the end itself; between, buffers are those of the end."""
@@ -66,13 +71,12 @@ class Line:
             if self._end is not None:
                 self._run_state.restore(self._end)
             return
-        if self._end is None:
-            self._end = self._run_state.snapshot()
+        end = self._leave_end()
         if alpha == 0.0:
-            self._run_state.restore(self._start)
+            self._run_state.restore(self.start)
             return
-        self._end.modules.restore()
-        self._run_state.go_to(self._end.weights, alpha / self._length, self._start.weights)
+        end.modules.restore()
+        self._run_state.go_to(end.weights, alpha / self._length, self.start.weights)
 
     @torch.inference_mode(False)
     @torch.no_grad()
@@ -82,9 +86,20 @@ class Line:
             decision = rule.decide(memory, seen, self)
             self.go_to(decision.alpha)
         except BaseException:
-            roll_back(self._run_state, self._start)
+            roll_back(self._run_state, self.start)
             raise
         return decision
+
+    def _leave_end(self) -> Snapshot:
+        """The copy of the end, made before the weights leave it."""
+        if self._end is None:
+            self._end = self._run_state.snapshot()
+        return self._end
+
+    def _counted(self) -> float:
+        self.evaluations += 1
+        value = self._evaluate()
+        return value if math.isfinite(value) else math.inf
 
 
 def roll_back(run_state: RunState, start: Snapshot) -> None:

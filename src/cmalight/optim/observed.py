@@ -40,6 +40,11 @@ class LossList:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether a loss was observed for the next step."""
+        return bool(self._pending or self._before_cut)
+
     def observe(self, loss: Tensor | float) -> None:
         """Note a loss that belongs to the next step."""
         self._pending.append(as_scalar(loss))

@@ -19,7 +19,7 @@ class WindowReport:
         scale: The factor of the learning rate for the next window.
         evaluations: How often f was evaluated to decide.
         f_end: f at its end; None if it was not evaluated.
-        f_confirmed: f at the point that it would be undone to; None if it was not evaluated.
+        f_confirmed: f at the point that an undo leads to; None if it was not evaluated.
         reason: Why the scale changed, in words; empty if it did not.
     """
 

@@ -113,7 +113,7 @@ class BaseSteps(WatchedOptimizer):
         for hook in self._optimizer_step_pre_hooks.values():
             arguments, keywords = hook(self, arguments, keywords) or (arguments, keywords)
         value = loss_of(*arguments[1:], **keywords)
-        if self._moves_nothing():
+        if self._moves_nothing() and not self._knows_loss(value):
             self._base_step(1.0)
         else:
             self._watched_step(value)
@@ -127,6 +127,10 @@ class BaseSteps(WatchedOptimizer):
     @abstractmethod
     def _watched_step(self, loss: Tensor | float | None) -> None:
         """One step whose loss is known, if it is, and what follows from it."""
+
+    def _knows_loss(self, loss: Tensor | float | None) -> bool:
+        """Whether this step has a loss; a step of torch.distributed.checkpoint has none."""
+        return loss is not None
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
@@ -152,14 +156,16 @@ class BaseSteps(WatchedOptimizer):
         for attribute in passed_on:
             setattr(base, attribute, self.__dict__[attribute])
         users = [group["lr"] for group in groups]
+        used = [lr * factor for lr in users]  # new values: the user's own tensors are left alone
 
         def give_back() -> None:
-            for group, lr in zip(groups, users, strict=True):
-                group["lr"] = lr
+            for group, lr, scaled in zip(groups, users, used, strict=True):
+                if group["lr"] is not lr:  # not given back yet; some bases change it themselves
+                    group["lr"] = lr if group["lr"] is scaled else group["lr"] / factor
 
         try:
-            for group in groups:
-                group["lr"] = group["lr"] * factor  # a new value: the user's own tensor is left alone
+            for group, scaled in zip(groups, used, strict=True):
+                group["lr"] = scaled
             base.step()
             give_back()
         except BaseException as error:  # also an interrupt while the learning rates are given back

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch.optim import Optimizer
 
-from cmalight.evaluation.objective import Objective
+from cmalight.evaluation.objective import Objective, evaluated
 from cmalight.evaluation.ranks import Ranks
 from cmalight.evaluation.state import ModuleState, RunState, Snapshot
 from cmalight.optim.line import Line
 from cmalight.optim.observed import LossList
 from cmalight.optim.reports import WindowReport
 from cmalight.optim.watched import refuse_unequal
-from cmalight.rules.watchdog import END, Memory, Watchdog, Window, reason
+from cmalight.rules.watchdog import END, Memory, Watchdog, Window, mean_of, reason
 
 _LOG = logging.getLogger("cmalight")
 
@@ -26,6 +26,7 @@ class Watch:
 
     Two points are kept. The mean of a window says nothing about its last steps, so the end of a window is confirmed
     only by the next one. `confirmed` is where the last confirmed window began, `current` where the open one began.
+    Without f an undo leads to the first; f is evaluated at both, and the undo leads to the lower one.
 
     Args:
         base: The optimizer that is watched.
@@ -37,7 +38,6 @@ class Watch:
         memory: What the rule remembers.
         losses: Of the steps of the open window.
         steps: Steps so far, undone ones included.
-        evaluations: Evaluations of f so far.
     """
 
     def __init__(self, base: Optimizer, run_state: RunState, objective: Any) -> None:
@@ -53,7 +53,6 @@ class Watch:
         self.memory = self.rule.init()
         self.losses = LossList()
         self.steps = 0
-        self.evaluations = 0
 
     def begin(self) -> None:
         """Copy the state before the first step of a run; does nothing afterwards."""
@@ -87,23 +86,23 @@ class Watch:
             What the window came to.
         """
         losses, is_finite = self._seen(ranks)
-        line = _WatchedLine(self._run_state, self._confirmed, self._objective, self._evaluate)  # type: ignore[arg-type]
+        points = [point for point in (self._confirmed, self._current) if point is not None]
+        line = _WatchedLine(self._run_state, points, self._objective, self._evaluate)
         try:
             decision = line.decide(self.rule, self.memory, Window(losses, is_finite, self.steps, progress))
         except BaseException:  # the run is at the confirmed point again
-            self._leave_current()
+            self._begin_at(points[0])
             raise
         before, self.memory = self.memory, decision.memory
-        self.evaluations += line.evaluations
         self.losses.clear()
         if not decision.outcome.keeps:
-            self._leave_current()
+            self._begin_at(line.start)
         elif not self.memory.is_alarmed:
             self._confirm()
         report = WindowReport(
             steps=len(losses),
             outcome=decision.outcome,
-            loss=math.fsum(losses) / len(losses),
+            loss=mean_of(losses),
             bound=decision.bound,
             scale=self.memory.scale,
             evaluations=line.evaluations,
@@ -122,7 +121,7 @@ class Watch:
             return tuple(losses), is_finite
         refuse_unequal(ranks.gather(float(len(losses))))
         _, finite, *columns = zip(*ranks.gather(0.0, float(is_finite), *losses), strict=True)
-        return tuple(math.fsum(column) / ranks.size for column in columns), all(finite)
+        return tuple(sum(column) / ranks.size for column in columns), all(finite)
 
     def _confirm(self) -> None:
         """The window confirms where it began; the next one begins here."""
@@ -131,9 +130,10 @@ class Watch:
         spare, self._spare, self._current = self._spare, None, None  # never go back to memory that is being written
         self._current = self._run_state.snapshot() if spare is None else self._run_state.refresh(spare)
 
-    def _leave_current(self) -> None:
-        """The run is at the confirmed point, which is where the next window begins, too."""
-        self._spare, self._current = self._current or self._spare, None
+    def _begin_at(self, point: Snapshot) -> None:
+        """The run is at one of the two points. It is the confirmed one now, and the next window begins there."""
+        other = self._current if point is self._confirmed else self._confirmed
+        self._confirmed, self._current, self._spare = point, None, other or self._spare
         self.losses.clear()
 
     def _evaluate(self) -> float:
@@ -142,7 +142,7 @@ class Watch:
         if switches:
             self._base.eval()  # type: ignore[attr-defined]
         try:
-            return float(self._objective())
+            return evaluated(self._objective, self._run_state.modules)
         finally:
             if switches:
                 self._base.train()  # type: ignore[attr-defined]
@@ -157,18 +157,19 @@ class Watch:
     def state_dict(self) -> dict[str, Any]:
         """The numbers, always under the same keys."""
         memory = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self.memory).items()}
-        return {"memory": memory, "losses": self.losses.values(), "steps": self.steps, "evaluations": self.evaluations}
+        return {"memory": memory, "losses": self.losses.values(), "steps": self.steps}
 
     def load_state_dict(self, saved: dict[str, Any] | None) -> None:
         """Take what `state_dict` gave; None begins again."""
-        self.memory, self.losses, self.steps, self.evaluations = self.rule.init(), LossList(), 0, 0
+        self.memory, self.losses, self.steps = self.rule.init(), LossList(), 0
         self._confirmed = self._current = self._spare = None
         if saved is not None:
+            if saved.get("memory", {}).keys() != vars(self.memory).keys():
+                raise ValueError("This state_dict has the control of another optimizer: load it into one of its class")
             numbers: dict[str, Any] = {
                 name: tuple(v) if isinstance(v, list) else v for name, v in saved["memory"].items()
             }
-            self.memory, self.losses = Memory(**numbers), LossList(saved["losses"])
-            self.steps, self.evaluations = int(saved["steps"]), int(saved["evaluations"])
+            self.memory, self.losses, self.steps = Memory(**numbers), LossList(saved["losses"]), int(saved["steps"])
 
     def packed(self) -> dict[str, Any] | None:
         """Both points as tensors and plain values."""
@@ -177,22 +178,42 @@ class Watch:
         return packed or None
 
     def unpack(self, packed: dict[str, Any] | None) -> None:
-        """Take what `packed` gave."""
+        """Take what `packed` gave. Without it, as from torch.distributed.checkpoint, the window begins again here."""
+        if packed is None:
+            self.losses.clear()
         points = {name: self._run_state.unpack(point) for name, point in (packed or {}).items()}
         self._confirmed, self._current = points.get("confirmed"), points.get("current")
 
 
 class _WatchedLine(Line):
-    """The line of a window, with what else the watchdog asks for."""
+    """The line of a window, with what else the watchdog asks for.
 
-    def __init__(self, run_state: RunState, start: Snapshot, objective: Any, evaluate: Callable[[], float]) -> None:
-        super().__init__(run_state, start, END, evaluate)
+    Args:
+        run_state: What moves.
+        points: The confirmed point, and where the window began, if that is another point.
+        objective: Gives f and the probe; None if nobody knows them.
+        evaluate: Gives f at the current weights.
+    """
+
+    def __init__(
+        self, run_state: RunState, points: Sequence[Snapshot], objective: Any, evaluate: Callable[[], float]
+    ) -> None:
+        super().__init__(run_state, points[0], END, evaluate)
+        self._points = points
         self._objective = objective
 
     @property
     def has_f(self) -> bool:
         """Whether there is an objective."""
         return self._objective is not None
+
+    def f_start(self) -> float:
+        """F at the lower one of the points, which is the start from here on."""
+        if self._f_start is None:
+            values = [self.f_of(point) for point in self._points]
+            self._f_start = min(values)
+            self.start = self._points[values.index(self._f_start)]
+        return self._f_start
 
     def probe(self) -> float:
         """The objective's probe; NaN if it is a plain callable."""

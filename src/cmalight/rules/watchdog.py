@@ -2,7 +2,7 @@
 
 This is line 6 of CMALight's listing for windows of any optimizer (docs/understand/watchdog.md). The mean of the losses
 that a window's steps computed anyway, f̃, is compared with those of the windows before it. If it is too high, and only
-then, f is evaluated at the end of the window and at the last confirmed point, and the higher of the two is left.
+then, f is evaluated at the end of the window and at the points to go back to, and the steps that raised it are undone.
 Without f, the next window settles the alarm: only a second alarm in a row undoes.
 
 The rule compares differences of losses only, so f and a f + b (a > 0) give one run.
@@ -11,6 +11,7 @@ The rule compares differences of losses only, so f and a f + b (a > 0) give one 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median, median_high
@@ -20,7 +21,7 @@ from cmalight.rules import schedule
 from cmalight.rules.decision import Decision, Values
 from cmalight.rules.outcome import Outcome
 
-END = 1.0  # alpha of the end of a window; its start, the last confirmed point, is 0
+END = 1.0  # alpha of the end of a window; the point to go back to is 0
 _NORMAL = 0.954  # median distance of two normal numbers, in standard deviations
 # An undo costs at most this many windows, and at least as many are kept before the learning rate rises again.
 _LEAST_COOLDOWN = 3
@@ -59,11 +60,7 @@ class Memory:
         is_failing: Whether the last window was undone.
         has_lowered: Whether the failures in a row have lowered the scale already.
         is_alarmed: Whether the last window raised an alarm that this one has to settle.
-        probes: The last two losses of the probe, newest last.
-        next_probe: Steps of the run after which it is evaluated next.
-        full_scale: The scale to go back to if the trial under way does not pay; None if there is none.
-        next_trial: Steps of the run before which no trial begins.
-        wait: A trial that did not pay doubles this distance to the next one, in probes.
+        probe: The last loss of the probe; None if it is not known.
     """
 
     length: int
@@ -76,11 +73,7 @@ class Memory:
     is_failing: bool = False
     has_lowered: bool = False
     is_alarmed: bool = False
-    probes: tuple[float, ...] = ()
-    next_probe: int = 0
-    full_scale: float | None = None
-    next_trial: int = 0
-    wait: int = 1
+    probe: float | None = None
 
 
 class Settling(Values, Protocol):
@@ -105,8 +98,7 @@ class Watchdog:
         slack: A window alarms if its mean loss is this many usual changes above the lowest recent mean. Without f,
             which could dismiss the alarm, twice as many.
         shrink: Factor of the scale after a second failure; each way back up is a division by it.
-        floor: Losses alone, and trials, never bring the scale below this.
-        spacing: With f, the probe is evaluated each time that the number of steps has grown by this factor.
+        floor: Losses alone never bring the scale below this.
     """
 
     memory: int = 10
@@ -114,14 +106,13 @@ class Watchdog:
     slack: float = 3.0
     shrink: float = 0.5
     floor: float = 1 / 16
-    spacing: float = 1.2
 
     def init(self) -> Memory:
         """Return the memory before the first window."""
         return Memory(length=self._length(0), calm=self.memory)
 
     def decide(self, memory: Memory, window: Window, ask: Settling) -> Decision[Memory]:
-        """Keep the window, wait for the next one, or undo everything since the last confirmed point.
+        """Keep the window, wait for the next one, or undo it.
 
         Args:
             memory: What `init` or the last decision gave.
@@ -129,14 +120,14 @@ class Watchdog:
             ask: For f and the probe, if there is an objective.
 
         Returns:
-            The decision; alpha is 1 for the end of the window and 0 for the confirmed point.
+            The decision; alpha is 1 for the end of the window and 0 for the point to go back to.
         """
         if not window.is_finite:
             return Decision(Outcome.DIVERGED, 0.0, self._slower(memory, window))
-        mean = sum(window.losses) / len(window.losses)
+        mean = mean_of(window.losses)
         memory = self._seen(memory, window)
         bound = self._bound(memory, len(window.losses), has_f=ask.has_f)
-        is_low = math.isfinite(mean) and mean <= bound  # line 6
+        is_low = mean < math.inf and mean <= bound  # line 6
         if not ask.has_f:
             outcome, after = self._settled_by_losses(memory, window, mean, is_low=is_low)
         else:
@@ -146,21 +137,18 @@ class Watchdog:
     def _settled_by_f(
         self, memory: Memory, window: Window, mean: float, ask: Settling, *, is_low: bool
     ) -> tuple[Outcome, Memory]:
-        """Lines 8 to 18: f here and at the confirmed point decides.
+        """Lines 8 to 18: f here and where the steps began decides.
 
-        On a plateau f rises by next to nothing all the time: a rise below a third of the error of a mean loss is no
-        reason to undo. In the first, short windows any rise upholds an alarm of the probe, because little is lost.
+        On a plateau f rises by next to nothing all the time: a rise below a third of the usual change is no reason to
+        undo. If the losses were fine and only the probe rose, the learning rate is the likely cause.
         """
-        memory, has_stalled = self._probed(memory, window, ask)
-        if is_low and not has_stalled:
+        memory, has_risen = self._probed(memory, window, ask)
+        if is_low and not has_risen:
             return Outcome.KEPT, self._kept(memory, mean)
-        f_here, f_there = ask.f_at(END), ask.f_start()
-        margin = self._error(memory, window) / self.slack
-        if not is_low and not f_here <= f_there + margin:
-            return Outcome.UNDONE, self._slower(memory, window)
-        if has_stalled and not f_here <= f_there + (0.0 if self._is_short(window) else margin):
-            return Outcome.UNDONE, self._trial(memory)
-        return Outcome.DISMISSED, self._kept(memory, mean)
+        margin = _usual_change(memory, len(window.losses)) / self.slack
+        if ask.f_at(END) <= ask.f_start() + margin:
+            return Outcome.DISMISSED, self._kept(memory, mean)
+        return Outcome.UNDONE, self._slower(replace(memory, calm=0) if is_low else memory, window)
 
     def _settled_by_losses(
         self, memory: Memory, window: Window, mean: float, *, is_low: bool
@@ -168,10 +156,9 @@ class Watchdog:
         """Only a second alarm in a row undoes."""
         if is_low:
             return Outcome.KEPT, self._kept(memory, mean)
-        if not math.isfinite(mean):
-            return Outcome.DIVERGED, self._slower(memory, window)
         began_confirmed = memory.is_failing and not memory.is_alarmed
-        if began_confirmed and not window.losses[0] <= self._bound(memory, 1, has_f=False):
+        first = next(filter(math.isfinite, window.losses), math.inf)
+        if began_confirmed and not first <= self._bound(memory, 1, has_f=False):
             # The first loss after an undo is that of a confirmed point. It is high, so the data have changed.
             return Outcome.RISEN, self._kept(replace(memory, ends=()), mean)
         if not memory.is_alarmed:
@@ -184,14 +171,11 @@ class Watchdog:
     def _bound(self, memory: Memory, steps: int, *, has_f: bool) -> float:
         """The highest mean loss of a window of so many steps that raises no alarm."""
         slack = self.slack if has_f else 2.0 * self.slack
-        scatter = _scatter(memory)
         if not memory.ends:  # nothing finite was seen yet
             return math.inf
         if len(memory.ends) == 1:  # a single loss
-            return memory.ends[0] + slack * scatter
-        change = median_high([abs(b - a) for a, b in pairwise(memory.ends)])
-        rise = slack * max(change, scatter / math.sqrt(steps))
-        return max(memory.ends[-1], min(memory.ends) + rise)
+            return memory.ends[0] + slack * _scatter(memory)
+        return max(memory.ends[-1], min(memory.ends) + slack * _usual_change(memory, steps))
 
     def _seen(self, memory: Memory, window: Window) -> Memory:
         """Remember the losses of the steps, and plan the next window."""
@@ -201,40 +185,21 @@ class Watchdog:
         return replace(memory, recent=recent, ends=ends, length=self._length(window.steps))
 
     def _probed(self, memory: Memory, window: Window, ask: Settling) -> tuple[Memory, bool]:
-        """Evaluate the probe if it is due; end a trial; say whether the probe has stalled.
+        """Evaluate the probe; say whether it has risen since the window before.
 
-        It has stalled if it is above its value two probes ago. In the first, short windows the last value counts: steps
-        that are far too long do their damage there, and the losses hardly show it.
+        Only in the first windows, of at most `memory` steps: steps that are far too long do their damage there, the
+        losses hardly show it, and an undo costs little.
         """
-        steps, before = window.steps, memory.probes
-        probe = ask.probe() if steps >= memory.next_probe else math.nan
+        probe = ask.probe() if self._length(window.steps) <= self.memory else math.nan
         if math.isnan(probe):
-            return memory, False
-        memory = replace(memory, probes=(*before, probe)[-2:], next_probe=math.ceil(self.spacing * steps))
-        if (full_scale := memory.full_scale) is not None:
-            if probe < before[-1] - self._error(memory, window) / self.slack:
-                memory = replace(memory, cooldown=max(_LEAST_COOLDOWN, memory.cooldown), kept=0, wait=1)
-            else:
-                memory = replace(memory, scale=full_scale, wait=2 * memory.wait)
-            return replace(memory, full_scale=None, next_trial=math.ceil(steps * self.spacing**memory.wait)), False
-        has_stalled = bool(before) and probe > before[-1 if self._is_short(window) else 0]
-        return memory, has_stalled and steps >= memory.next_trial and memory.scale > self.floor
-
-    def _trial(self, memory: Memory) -> Memory:
-        """Try half the learning rate until the next probe.
-
-        If the probe falls then, the steps were too long, and the scale stays lower until it is raised as usual. If not,
-        as on a plateau, the scale goes back at once, and the next trial waits twice as long.
-        """
-        scale = max(self.floor, self.shrink * memory.scale)
-        memory = replace(memory, full_scale=memory.scale, scale=scale, kept=0, calm=0)
-        return replace(memory, is_failing=True, has_lowered=False)
+            return replace(memory, probe=None), False
+        return replace(memory, probe=probe), memory.probe is not None and probe > memory.probe
 
     def _kept(self, memory: Memory, mean: float) -> Memory:
-        ends = (*memory.ends, mean)[-self.memory :] if math.isfinite(mean) else memory.ends
+        ends = (*memory.ends, mean)[-self.memory :] if mean < math.inf else memory.ends
         memory = replace(memory, ends=ends, kept=memory.kept + 1, calm=memory.calm + 1)
         memory = replace(memory, is_failing=False, has_lowered=False, is_alarmed=False)
-        if memory.kept < memory.cooldown or memory.full_scale is not None:
+        if memory.kept < memory.cooldown:
             return memory
         if memory.scale < 1.0:
             return replace(memory, scale=min(1.0, memory.scale / self.shrink), kept=0)
@@ -250,7 +215,7 @@ class Watchdog:
         still be too high.
         """
         is_first = not memory.is_failing and memory.calm >= self.memory
-        memory = replace(memory, kept=0, calm=0, is_failing=True, is_alarmed=False, full_scale=None)
+        memory = replace(memory, kept=0, calm=0, is_failing=True, is_alarmed=False, probe=None)
         if is_first:
             return memory
         scale, cooldown = memory.scale, memory.cooldown
@@ -258,13 +223,6 @@ class Watchdog:
             scale *= 1.0 if window.progress is None else schedule.warmed_up(window.progress)
             cooldown = max(_LEAST_COOLDOWN, 2 * cooldown + 1)
         return replace(memory, scale=max(_LEAST_SCALE, self.shrink * scale), cooldown=cooldown, has_lowered=True)
-
-    def _error(self, memory: Memory, window: Window) -> float:
-        """The standard error of the mean loss of a window."""
-        return _scatter(memory) / math.sqrt(len(window.losses))
-
-    def _is_short(self, window: Window) -> bool:
-        return self._length(window.steps) == self._length(0)
 
     def _length(self, steps: int) -> int:
         return max(self.memory // 2, min(self.longest, steps // self.memory))
@@ -275,10 +233,23 @@ def _scatter(memory: Memory) -> float:
     return median([abs(b - a) for a, b in pairwise(memory.recent)] or [0.0]) / _NORMAL
 
 
+def _usual_change(memory: Memory, steps: int) -> float:
+    """From one mean of so many losses to the next: their typical change, or the error of a mean if that is larger."""
+    changes = [abs(b - a) for a, b in pairwise(memory.ends)] or [0.0]
+    return max(median_high(changes), _scatter(memory) / math.sqrt(steps))
+
+
+def mean_of(losses: Sequence[float]) -> float:
+    """The mean of the finite losses; +inf if none is finite.
+
+    A batch without a single target has the loss NaN and moves nothing. Steps that do harm show in the state.
+    """
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    return sum(finite) / len(finite) if finite else math.inf
+
+
 def reason(before: Memory, after: Memory) -> str:
     """Why a decision changed the scale, in words; empty if it did not."""
     if after.scale == before.scale:
         return ""
-    if after.scale < before.scale:
-        return "failed again" if after.full_scale is None else "trial of half the learning rate: the probe has stalled"
-    return "raised after kept windows" if before.full_scale is None else "the trial did not pay"
+    return "failed again" if after.scale < before.scale else "raised after kept windows"

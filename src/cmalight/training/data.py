@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from cmalight.evaluation.batches import Order, TensorBatches
@@ -64,17 +65,10 @@ class Pairs:
                     "for other batches write your loop, with Objective(..., forward=...)"
                 )
             inputs, targets = batch
-            yield self._copied(inputs), self._copied(targets)
+            yield tree_map_only(Tensor, self._copied, (inputs, targets))
 
-    def _copied(self, part: Any) -> Any:
-        """A tensor, or tensors in tuples, lists and dicts."""
-        if isinstance(part, Tensor):
-            return part.to(self._device, non_blocking=True, copy=self._copies)
-        if isinstance(part, dict):
-            return {key: self._copied(value) for key, value in part.items()}
-        if isinstance(part, list | tuple):
-            return type(part)(self._copied(value) for value in part)
-        return part
+    def _copied(self, part: Tensor) -> Tensor:
+        return part.to(self._device, non_blocking=True, copy=self._copies)
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -143,7 +137,7 @@ def _tensors(pair: tuple[Any, Any], model: nn.Module, loss_fn: Any, name: str) -
     _require_finite(inputs, f"{name} inputs")
     targets = _as_the_output(targets, _output(inputs, model), loss_fn)
     _require_finite(targets, f"{name} targets")
-    return inputs, targets
+    return inputs.contiguous(), targets.contiguous()  # tables of pandas lie in memory by columns
 
 
 def _as_tensor(part: Any) -> Tensor:
@@ -165,13 +159,16 @@ def _as_the_output(targets: Tensor, output: Any, loss_fn: Any) -> Tensor:
     """Targets in the shape and the precision of the model's output, if they can lose nothing by it.
 
     (n,) against outputs (n, 1) would be broadcast to (n, n) by most losses. NumPy's numbers are double precision by
-    default, and most outputs are not. The output decides, not the parameters: a half precision body may end in a
-    float32 head.
+    default, and most outputs are not. Torch takes only int64 as labels. The output decides, not the parameters: a half
+    precision body may end in a float32 head.
     """
     if not isinstance(output, Tensor):
         return targets
+    takes_labels = isinstance(loss_fn, nn.CrossEntropyLoss | nn.NLLLoss)
+    if takes_labels and not targets.is_floating_point():
+        return targets.long()
     is_column = targets.dim() == 1 and output.dim() == 2 and output.shape[1] == 1
-    if is_column and not isinstance(loss_fn, nn.CrossEntropyLoss | nn.NLLLoss):
+    if is_column and not takes_labels:
         targets = targets.unsqueeze(1)
         targets = targets if targets.is_floating_point() else targets.to(output.dtype)
     if not (targets.is_floating_point() and output.is_floating_point()):

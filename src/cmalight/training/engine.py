@@ -88,6 +88,7 @@ class Engine:
         self._program = self._evaluator = None
         if isinstance(error, CannotCompile):
             self.reason = str(error)
+            logger.info("Not compiled, training eagerly: %s", self.reason)
             return
         said = (str(error).strip().splitlines() or [""])[0]
         self.reason = f"the engine failed with {type(error).__name__}: {said}"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from cmalight.errors import check_choice, check_whole, invalid, unknown_name
+from cmalight.errors import check_choice, check_flag, check_whole, invalid, unknown_name
 from cmalight.evaluation.batches import Order
 from cmalight.evaluation.objective import Objective
 from cmalight.evaluation.ranks import is_distributed, ranks_of
@@ -156,11 +156,15 @@ def fit(
         >>> result.history[-1].validation_loss < result.history[0].validation_loss
         True
     """
+    _check_model(model, loss_fn)
     rules = StopRules(max_epochs, time_limit, target_loss, patience)
     has_validation = validation is not None
     chosen_metrics = _checked_metrics(metrics, monitor, patience, has_validation=has_validation)
     restores = has_validation if restore_best is None else restore_best
     measures_training = measure_train_loss or (restores and not has_validation)
+    check_flag("measure_train_loss", measure_train_loss)
+    check_flag("restore_best", restores)
+    check_flag("progress", progress)
     check_choice("engine", engine, get_args(EngineName))
     check_choice("clock", clock, get_args(ClockName))
     check_whole("seed", seed)
@@ -231,6 +235,8 @@ def _steps(
 ) -> tuple[PlainSteps, dict[str, Any]]:
     """The steps of the optimizer, which is made here if it is named; and what a checkpoint says of its name."""
     schedule, name = None, "given"
+    if not isinstance(options, Mapping | None):
+        raise invalid("optimizer_options", options, "a dict such as {'lr': 0.1}")
     if isinstance(optimizer, str):
         solver = make_solver(optimizer, options)
         schedule, name = solver.schedule, solver.name
@@ -257,8 +263,8 @@ def _steps(
 def _checked_metrics(
     metrics: Sequence[str | Metric], monitor: str, patience: int | None, *, has_validation: bool
 ) -> dict[str, Metric]:
-    if isinstance(metrics, str):
-        raise invalid("metrics", metrics, f"a list of names, for example ({metrics!r},)")
+    if isinstance(metrics, str) or not isinstance(metrics, Sequence):
+        raise invalid("metrics", metrics, "a list of names and functions, for example ('mae',)")
     made = make_metrics(metrics)
     if made and not has_validation:
         raise ValueError("metrics are measured on the validation data: pass validation=(inputs, targets)")
@@ -283,9 +289,22 @@ def _checked_files(*paths: str | os.PathLike[str] | None) -> list[Path | None]:
 
 
 def _check_callbacks(callbacks: Sequence[Any]) -> None:
+    if not isinstance(callbacks, Sequence):
+        raise invalid("callbacks", callbacks, "a list of callbacks")
     for callback in callbacks:
+        if isinstance(callback, type):
+            raise ValueError(f"Invalid callback: {callback!r} is a class; pass an object of it")
         if not isinstance(callback, Callback):
             raise ValueError(f"Invalid callback: {callback!r} has no on_epoch_end(record)")
+
+
+def _check_model(model: Any, loss_fn: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise invalid("model", model, "a torch.nn.Module; of a class pass an object")
+    if isinstance(loss_fn, type) or not callable(loss_fn):
+        raise invalid("loss_fn", loss_fn, "a function or an object such as nn.MSELoss()")
+    if not any(p.requires_grad for p in model.parameters()):
+        raise ValueError("Nothing to train: no parameter of the model requires a gradient; call requires_grad_(True)")
 
 
 def _refuse_ranks(model: nn.Module) -> None:

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import hashlib
 from collections.abc import Iterable, Mapping
-from types import CodeType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from torch import Tensor, nn
@@ -91,13 +91,14 @@ def _name(thing: Any) -> str:
 def _constants(thing: Any, depth: int = 8) -> list[Tensor | str]:
     """Names and constants of a loss: defaults, closures, attributes, numbers in its code.
 
-    Buffers count for torch's losses only, which hold class weights in them: others may change theirs in training.
+    What training changes does not count: tensors that require a gradient, and buffers except the class weights of
+    torch's losses.
     """
     kind = type(thing)
     name = f"{getattr(thing, '__module__', kind.__module__)}.{_name(thing)}"
     parts: list[Any] = []
     if isinstance(thing, Tensor):
-        return [thing]
+        return [] if thing.requires_grad else [thing]
     if isinstance(thing, _PLAIN):
         return [repr(thing)]
     if isinstance(thing, list | tuple):
@@ -109,10 +110,10 @@ def _constants(thing: Any, depth: int = 8) -> list[Tensor | str]:
     elif isinstance(thing, CodeType):
         parts = [thing.co_names, thing.co_consts]
     elif isinstance(thing, FunctionType):
-        cells = [cell.cell_contents for cell in thing.__closure__ or ()]
+        cells = [cell.cell_contents for cell in thing.__closure__ or () if cell != CellType()]
         parts = [thing.__code__, thing.__defaults__, thing.__kwdefaults__, cells]
     elif isinstance(thing, nn.Module):
         plain = {k: v for k, v in vars(thing).items() if isinstance(v, _PLAIN) and k != "training"}
-        is_torchs = kind.__module__.startswith("torch.nn.")
-        parts = [plain, dict(thing.named_buffers()) if is_torchs else {}, kind.forward, *thing.children()]
+        is_torchs_loss = kind.__module__ == "torch.nn.modules.loss"
+        parts = [plain, dict(thing.named_buffers()) if is_torchs_loss else {}, kind.forward, *thing.children()]
     return [name, *(found for part in parts for found in _constants(part, depth - 1))] if depth else [name]

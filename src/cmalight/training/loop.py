@@ -64,7 +64,8 @@ class Training:
         self.tracker.begin(self.steps)
         stop = Stop(Status.INTERRUPTED, "an error")
         try:
-            stop = self._loop()
+            with self.tracker.stopping(self.steps.objective):
+                stop = self._loop()
         except KeyboardInterrupt:  # the second Ctrl-C
             stop = Stop(Status.INTERRUPTED, "interrupted by Ctrl-C")
             raise

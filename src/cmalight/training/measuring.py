@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from cmalight.compiled import CannotCompile, Evaluator
-from cmalight.errors import unknown_name
+from cmalight.errors import invalid, unknown_name
 from cmalight.evaluation.counting import refuse_broadcast, sample_count
 from cmalight.evaluation.objective import Objective
+from cmalight.evaluation.randomness import random_state_kept
 
 Metric = Callable[[Tensor, Tensor], Any]
 Loss = Callable[[Any, Any], Tensor]
@@ -62,7 +63,7 @@ def measure(
             if not metrics:
                 return Measured(evaluator.loss())
             loss, output = evaluator.measure()
-            return Measured(loss, _evaluated(metrics, output, batches.tensors[1]))
+            return Measured(loss, _evaluated(metrics, output, batches.tensors[1].clone()))
     outputs: list[Tensor] = []
     targets: list[Tensor] = []
 
@@ -83,7 +84,8 @@ def measure(
 
 @torch.no_grad()
 def _evaluated(metrics: Mapping[str, Metric], output: Tensor, target: Tensor) -> dict[str, float]:
-    return {name: float(metric(output, target)) for name, metric in metrics.items()}
+    with random_state_kept():
+        return {name: float(metric(output, target)) for name, metric in metrics.items()}
 
 
 @dataclass
@@ -136,6 +138,8 @@ def make_metrics(chosen: Sequence[str | Metric]) -> dict[str, Metric]:
     """Metrics by name; a function goes by its `__name__`."""
     made: dict[str, Metric] = {}
     for metric in chosen:
+        if not (isinstance(metric, str) or callable(metric)):
+            raise invalid("metrics", metric, "a name or a function of all outputs and all targets")
         if isinstance(metric, str) and metric not in METRICS:
             known = unknown_name("metric", metric, METRICS)
             raise ValueError(f"{known}; for others pass a function of all outputs and all targets")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from cmalight.evaluation.norms import accumulation_dtype
+from cmalight.evaluation.objective import Objective
 from cmalight.training.callbacks import Callback, Position, StepCallback
 from cmalight.training.clock import ClockName, TrainingClock
 from cmalight.training.progress import Display
@@ -89,10 +91,24 @@ class Tracker:
             StopTraining: The time is over, or somebody pressed Ctrl-C.
         """
         self._asked = 0
-        seconds = self.clock.seconds()
-        if (stop := self.rules.out_of_time(seconds) or self.interrupted()) is not None:
+        self._stop_if_asked()
+        self.display.position(self._passes(), self.clock.seconds())
+
+    @contextmanager
+    def stopping(self, objective: Any) -> Iterator[None]:
+        """Inside the block an evaluation of the objective by torch raises StopTraining as `before` does."""
+        if not isinstance(objective, Objective):
+            yield
+            return
+        previous, objective.before_batch = objective.before_batch, self._stop_if_asked
+        try:
+            yield
+        finally:
+            objective.before_batch = previous
+
+    def _stop_if_asked(self) -> None:
+        if (stop := self.rules.out_of_time(self.clock.seconds()) or self.interrupted()) is not None:
             raise StopTraining(stop)
-        self.display.position(self._passes(), seconds)
 
     def after(self, losses: Tensor, counts: Sequence[float]) -> None:
         """Called after one eager step, with its loss and its samples, or a chunk of compiled ones.

@@ -101,7 +101,7 @@ function medianOf(runs, x, y) {
 }
 
 // The median of what a solver's runs of a problem reached, with failed runs infinitely bad; NaN if nothing is known.
-function reachedOf(view, problem, solver, name) {
+function reachedOf(problem, solver, name) {
   const runs = data.runs.filter((run) => run.problem === problem);
   if (!runs.some((run) => run[name] !== null)) return NaN;
   const own = runs.filter((run) => run.solver === solver);
@@ -111,7 +111,7 @@ function reachedOf(view, problem, solver, name) {
 // One loss on unseen data for each problem and solver shown.
 function unseenOf(view, rows) {
   return [...new Set(rows.map((row) => row.problem))].map((problem) => (
-    view.solvers.map((solver) => reachedOf(view, problem, solver, "final_validation_loss"))));
+    view.solvers.map((solver) => reachedOf(problem, solver, "final_validation_loss"))));
 }
 
 const isLowest = (row) => row.map((value) => value < Infinity && !row.includes(NaN) && value === least(row));

@@ -88,9 +88,9 @@ function head(...cells) {
 function drawSolvers(view, rows, ratios) {
   const unseen = unseenOf(view, rows), lowest = unseen.map(isLowest);
   const lines = view.solvers.map((solver, n) => {
-    const own = ratios.map((row) => row[n]), solved = own.filter((ratio) => ratio < Infinity).length;
+    const own = ratios.map((row) => row[n]), solved = rows.filter((row) => row.costs[n] < Infinity).length;
     const [area, low, high] = rows.length ? areaOf(own, rows).map((value) => value.toFixed(2)) : ["–"];
-    const worse = unseen.map((row) => row[n] / least(row)).filter((ratio) => ratio >= 1);
+    const worse = unseen.filter((row) => least(row) > 0).map((row) => row[n] / least(row)).filter((ratio) => ratio >= 1);
     const cells = [
       own.filter((ratio) => ratio === 1).length, solved, low === undefined ? area : `${area} (${low} to ${high})`,
       lowest.filter((row) => row[n]).length, worse.length ? number(quantile(worse, 0.5)) : "–",
@@ -114,17 +114,19 @@ function drawAllBoxes(view) {
 function heatRows(view, rows) {
   if (view.heat === "cost") return rows.map(({ problem, seed, costs }) => ({ problem, seed, values: costs }));
   return view.problems.map((problem) => (
-    { problem, values: view.solvers.map((solver) => reachedOf(view, problem, solver, view.heat)) }));
+    { problem, values: view.solvers.map((solver) => reachedOf(problem, solver, view.heat)) }));
 }
 
+// Each number over the least of its row, or the number itself if the least is not positive.
 function drawHeat(view, rows) {
   const lines = heatRows(view, rows).map(({ problem, seed, values }) => {
     const best = least(values.filter((value) => !Number.isNaN(value)));
     const cells = values.map((value) => {
-      const ratio = value === best ? 1 : value / best, made = text(ratio >= 1 && ratio < Infinity ? number(ratio) : Number.isNaN(value) ? "–" : "never");
+      const ratio = value / best, made = text(value === Infinity ? "never" : number(best > 0 ? ratio : value));
       const warmth = Math.min(1, Math.log10(Math.max(1, ratio)) / 2);
-      if (ratio >= 1) made.style.background = ratio < Infinity ? `hsl(32 90% ${97 - 37 * warmth}%)` : "#d5d8de";
-      made.className = ratio === 1 ? "best" : "";
+      if (value === Infinity) made.style.background = "#d5d8de";
+      else if (best > 0 && ratio >= 1) made.style.background = `hsl(32 90% ${97 - 37 * warmth}%)`;
+      made.className = value === best && value < Infinity ? "best" : "";
       made.title = number(value);
       return made;
     });
