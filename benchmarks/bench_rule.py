@@ -33,8 +33,6 @@ VARIANTS = {
     "shrink 1/4": Watchdog(shrink=0.25),
     "floor 1/4": Watchdog(floor=0.25),
     "floor 1/64": Watchdog(floor=1 / 64),
-    "spacing 1.1": Watchdog(spacing=1.1),
-    "spacing 1.5": Watchdog(spacing=1.5),
 }
 FACTORS = (1.0, 10.0, 100.0)
 DEFAULT_LR = 1e-2

@@ -363,7 +363,7 @@ def test_f_and_a_f_plus_b_give_the_same_decisions(windows, a, b):
 def test_the_scale_recovers(windows):
     found = run(windows)
     memory: Memory = found[-1][1].memory if found else RULE.init()
-    needed = max(1, memory.cooldown) * math.ceil(math.log2(1 / memory.scale)) + 2
+    needed = max(1, memory.cooldown) * math.ceil(math.log2(1 / memory.scale))
     for _ in range(needed):
         memory = decided(memory, min(memory.ends, default=0.0)).memory
     assert memory.scale == 1.0
