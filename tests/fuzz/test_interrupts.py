@@ -76,10 +76,9 @@ class Scenario:
         self.model, self.batches, self.objective = small_problem(size=10)
         self.watches = make in (adam, wild)
         self.optimizer = make(self.model.parameters(), *([self.objective] if self.watches else []))
-        self.points = []
-        for _ in range(epochs_before):
-            self.epoch()
         self.points = [copied_state(self.model)]
+        for _ in range(epochs_before):  # an undo may lead back into an earlier epoch
+            self.epoch(remember=True)
 
     def epoch(self, *, remember: bool = False) -> None:
         if not self.watches:

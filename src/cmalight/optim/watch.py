@@ -90,8 +90,8 @@ class Watch:
         line = _WatchedLine(self._run_state, points, self._objective, self._evaluate)
         try:
             decision = line.decide(self.rule, self.memory, Window(losses, is_finite, self.steps, progress))
-        except BaseException:  # the run is at the confirmed point again
-            self._begin_at(points[0])
+        except BaseException:
+            self._begin_at(line.start)
             raise
         before, self.memory = self.memory, decision.memory
         self.losses.clear()
