@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import torch
@@ -31,19 +32,20 @@ OURS, PALE, ALONE, ALARM, CONFIRMED, INK = (
 )
 ALT = (
     "Training loss over steps. At step 450 the learning rate is multiplied by 100. The mean loss of "
-    "that window lies above its bound: alarm. f at the end of the window is higher than f at the "
-    "confirmed point, so the window is undone. After {undone} undone windows, with a scale of {scale}, "
-    "the run goes on. AdamW alone stays high."
+    "that window lies above its bound: alarm. f at the end of the window is higher than f before, "
+    "so the window is undone. After {undone} undone windows, with a scale of {scale}, the run goes on. "
+    "AdamW alone stays high."
 )
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A window with the steps it began and ended at."""
+    """A window with the steps it began and ended at, and f where the next one begins."""
 
     begin: int
     end: int
     report: WindowReport
+    f_next: float
 
 
 def run(*, watched: bool) -> tuple[list[float], list[Judged]]:
@@ -60,9 +62,12 @@ def run(*, watched: bool) -> tuple[list[float], list[Judged]]:
     windows: list[Judged] = []
     optimizer: torch.optim.Optimizer = base
     if watched:
-        optimizer = Controlled(base, model, objective=Objective(model, loss_fn, loader))
+        objective = Objective(model, loss_fn, loader)
+        optimizer = Controlled(base, model, objective=objective)
         optimizer.on_report(
-            lambda report: windows.append(Judged(len(losses) - report.steps, len(losses), report))
+            lambda report: windows.append(
+                Judged(len(losses) - report.steps, len(losses), report, objective())
+            )
         )
     while len(losses) < LAST:
         for inputs, target in loader:
@@ -154,7 +159,7 @@ def bars(window: Judged) -> list[str]:
 
 
 def undo(window: Judged) -> list[str]:
-    """The two values of f, and the way back to the confirmed point."""
+    """The two values of f, and the way back."""
     x, high, low = across(window.end), up(window.report.f_end), up(window.report.f_confirmed)
     way = f'stroke="{ALARM}" stroke-width="1.5" marker-end="url(#arrow)"'
     return [line(x, high + 6, x, low - 8, way), diamond(window.end, window.report.f_end, ALARM)]
@@ -168,49 +173,48 @@ def fraction(scale: float) -> str:
 def story(windows: list[Judged]) -> list[str]:
     """What happens, in words beside the place at which it happens."""
     undone = [window for window in windows if not window.report.outcome.keeps]
-    first, last = undone[0], undone[-1]
-    before = windows[
-        windows.index(first) - 1
-    ]  # confirmed is the point at which the last kept window began
+    failures = failures_in_a_row(windows)
+    first, last = failures[0], failures[-1]
+    before = windows[windows.index(first) - 1]
     f = first.report.f_confirmed
+    back = first.begin if f == before.f_next else before.begin
     x = across(MISTAKE)
-    lines = [line(x, TOP - 2, x, BOTTOM, f'stroke="{INK}" stroke-dasharray="1 3"')]
-    lines.append(text(x - 6, TOP + 6, f"learning rate x {FACTOR}", anchor="end", weight="bold"))
-    lines.append(
-        line(
-            across(before.begin),
-            up(f),
-            across(last.end),
-            up(f),
-            f'stroke="{CONFIRMED}" stroke-width="1.5"',
-        )
-    )
-    for window in undone:
-        lines += undo(window)
-    lines.append(diamond(before.begin, f, CONFIRMED))
-    lines.append(
-        text(across(before.begin), up(f) + 32, "confirmed point:", CONFIRMED, "middle", "bold")
-    )
-    lines.append(text(across(before.begin), up(f) + 48, f"f = {f:.2g}", CONFIRMED, "middle"))
+    way = f'stroke="{CONFIRMED}" stroke-width="1.5"'
+    lines = [
+        line(x, TOP - 2, x, BOTTOM, f'stroke="{INK}" stroke-dasharray="1 3"'),
+        text(x - 6, TOP + 6, f"learning rate x {FACTOR}", anchor="end", weight="bold"),
+        line(across(back), up(f), across(last.end), up(f), way),
+        *(part for window in undone for part in undo(window)),
+        diamond(back, f, CONFIRMED),
+        text(across(back) - 4, up(f) + 28, "lowest f before:", CONFIRMED, "middle", "bold"),
+        text(across(back) - 4, up(f) + 44, f"f = {f:.2g}", CONFIRMED, "middle"),
+    ]
     mean = up(first.report.loss)
-    lines.append(
-        text(across(first.begin) - 8, mean + 1, "alarm: the mean is", ALARM, "end", "bold")
-    )
-    lines.append(text(across(first.begin) - 8, mean + 17, "above the bound", ALARM, "end", "bold"))
-    found = f"f = {first.report.f_end:.2g} at the end, {f:.2g} at the confirmed point: undone"
+    lines += [
+        text(across(first.begin) - 8, mean + 1, "alarm: the mean is", ALARM, "end", "bold"),
+        text(across(first.begin) - 8, mean + 17, "above the bound", ALARM, "end", "bold"),
+    ]
+    found = f"f = {first.report.f_end:.2g} at the end, {f:.2g} before: undone"
     lines.append(
         text(across(first.end) + 12, up(first.report.f_end) - 30, found, ALARM, weight="bold")
     )
-    for number, window in enumerate(undone):
-        tried = 1.0 if not number else undone[number - 1].report.scale
+    for window in undone:
+        number = windows.index(window)
+        tried = windows[number - 1].report.scale
         x = (across(window.begin) + across(window.end)) / 2
         lines.append(text(x, BOTTOM - 10, f"x {fraction(tried)}", anchor="middle"))
     x = across(last.end)
     lines.append(text(x + 12, BOTTOM - 10, f"x {fraction(last.report.scale)}", weight="bold"))
-    lines.append(text(across(undone[0].begin) - 8, BOTTOM - 10, "watchdog's scale:", anchor="end"))
+    lines.append(text(across(first.begin) - 8, BOTTOM - 10, "watchdog's scale:", anchor="end"))
     lines.append(text(across(765), up(0.009), "the run goes on", OURS, "end", "bold"))
     lines.append(text(RIGHT, up(0.55), "AdamW alone", "#8f6200", "end", "bold"))
     return lines
+
+
+def failures_in_a_row(windows: list[Judged]) -> list[Judged]:
+    """The first undone windows that follow each other."""
+    start = next(i for i, window in enumerate(windows) if not window.report.outcome.keeps)
+    return list(takewhile(lambda window: not window.report.outcome.keeps, windows[start:]))
 
 
 def legend() -> list[str]:
@@ -239,8 +243,8 @@ def draw() -> str:
     losses, windows = run(watched=True)
     alone, _ = run(watched=False)
     shown = [window for window in windows if window.end > FIRST]
-    undone = [window for window in shown if not window.report.outcome.keeps]
-    alt = ALT.format(undone=len(undone), scale=fraction(undone[-1].report.scale))
+    failures = failures_in_a_row(shown)
+    alt = ALT.format(undone=len(failures), scale=fraction(failures[-1].report.scale))
     head = f'viewBox="0 0 880 404" font-family="sans-serif" font-size="13" role="img" aria-label="{alt}"'
     arrow = f'<path d="M0 0L8 4L0 8z" fill="{ALARM}"/>'
     marker = f'<marker id="arrow" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">{arrow}</marker>'
