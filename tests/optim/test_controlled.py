@@ -712,3 +712,8 @@ def test_the_last_window_ends_with_the_run():
     optimizer.on_report(told.append)
     take_steps(optimizer, model, data(), 20)
     assert [report.steps for report in told] == [8, 8, 4]
+
+
+def test_no_step_at_all_is_a_mistake_in_the_loader():
+    with pytest.raises(ValueError, match="total_steps is 0: the loader has no batch"):
+        Auto(network(), total_steps=0)

@@ -31,7 +31,7 @@ def test_it_starts_with_an_epoch_of_the_base():
 
 @pytest.mark.parametrize("f_0", [math.nan, math.inf])
 def test_a_start_that_is_not_finite_is_refused(f_0):
-    with pytest.raises(ValueError, match="at the start"):
+    with pytest.raises(ValueError, match="At the start"):
         RULE.init(f_0, 10.0)
 
 

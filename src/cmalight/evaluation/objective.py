@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -151,6 +152,19 @@ class Objective:
                 self._probed = list(itertools.islice(self._shuffled(), _PROBED))
                 seed_everything(_SEED)
             return self._mean_loss(self._probed)[0]
+
+    def first_bad_batch(self) -> tuple[int, float] | None:
+        """Look for the first batch whose loss is not finite.
+
+        Returns:
+            Its number, from 0 on, and its loss; None if all are finite.
+        """
+        with self.without_a_trace():
+            for number, batch in enumerate(self._rank_data()):
+                loss, count = self.evaluate(batch)
+                if count and not math.isfinite(value := float(loss)):
+                    return number, value
+        return None
 
     def is_like(self, other: Any) -> bool:
         """Whether another objective gives the same values: it has the same model, loss and data.
@@ -304,6 +318,14 @@ class Objective:
                 f"The forward pass of this model talks to the other ranks, but their data have {lengths} batches: "
                 "give every rank equally many, for example by a DistributedSampler with drop_last=True"
             )
+
+
+def require_finite_start(f_0: float, objective: Any) -> None:
+    """Raise ValueError unless f(w⁰) is finite, and name the batch to look at."""
+    if not math.isfinite(f_0):
+        found = objective.first_bad_batch() if isinstance(objective, Objective) else None
+        where = f"f is {f_0}" if found is None else f"the loss of batch {found[0]}, counted from 0, is {found[1]}"
+        raise ValueError(f"At the start {where}: check data, loss and initial weights")
 
 
 def evaluated(objective: Callable[[], Any], modules: Sequence[nn.Module]) -> float:

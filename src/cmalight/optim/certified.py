@@ -14,7 +14,7 @@ from torch.optim.optimizer import Optimizer
 
 from cmalight.errors import check_whole
 from cmalight.evaluation.batches import TensorBatches
-from cmalight.evaluation.objective import Objective, evaluated
+from cmalight.evaluation.objective import Objective, evaluated, require_finite_start
 from cmalight.evaluation.state import RunState, Snapshot
 from cmalight.optim.line import Line
 from cmalight.optim.plain import gradient_step
@@ -155,7 +155,9 @@ class Certified(BaseSteps):
     def _begun(self) -> CertifiedMemory:
         """The memory for this step; the first step of a run copies the state."""
         if self._memory is None:
-            self._memory = self._rule.init(self._evaluate(), self.steps_per_epoch - 1 + self._last_batch)
+            f_0 = self._evaluate()
+            require_finite_start(f_0, self.objective)
+            self._memory = self._rule.init(f_0, self.steps_per_epoch - 1 + self._last_batch)
         if self._start is None:
             self._start = self._run_state.snapshot()
         return self._memory

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from cmalight.evaluation.objective import Objective
+from cmalight.evaluation.objective import Objective, require_finite_start
 from cmalight.evaluation.ranks import Ranks, ranks_of
 from cmalight.evaluation.state import RunState, Snapshot
 from cmalight.optim.line import Line, roll_back
@@ -178,8 +178,8 @@ class EpochWatch:
         refuse_unequal_loaders(objective, self._ranks)
         if self.known is None:
             f_0 = math.nan if objective is None else self._evaluate()
-            if objective is not None and not math.isfinite(f_0):
-                raise ValueError(f"The objective is {f_0} at the start: check data, loss and initial weights")
+            if objective is not None:
+                require_finite_start(f_0, objective)
             self.known = optimizer.rule().init(f_0)
             self.zeta_0 = optimizer.zeta
         self.samples = self._samples_of_the_objective() or self.samples

@@ -34,6 +34,8 @@ class BaseSteps(WatchedOptimizer):
     def __init__(self, base: Optimizer, total_steps: int | None, progress: Callable[[], float] | None) -> None:
         self._check_base(base)
         if total_steps is not None:
+            if total_steps == 0:
+                raise ValueError("total_steps is 0: the loader has no batch, or there are no epochs")
             check_whole("total_steps", total_steps, least=1)
             if progress is not None:
                 raise ValueError("total_steps and progress both say how much of the run is done: give one of them")

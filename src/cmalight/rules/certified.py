@@ -74,7 +74,7 @@ class CertifiedRule:
             ValueError: If f(w⁰) is not finite.
         """
         if not math.isfinite(f_0):
-            raise ValueError(f"The objective is {f_0} at the start: check data, loss and initial weights")
+            raise ValueError(f"At the start f is {f_0}: check data, loss and initial weights")
         return CertifiedMemory(f_0, self.eta, 1.0, batches)
 
     def bound(self, memory: CertifiedMemory) -> float:
