@@ -93,9 +93,8 @@ if repository:
     for script in Path(__file__).parents[1].glob("examples/tutorials/*.py"):
         sources[f"tutorials/{script.stem}.rst"] = f"examples/tutorials/{script.name}"
     for page, file in {
-        "contributing": "CONTRIBUTING",
+        "index": "CONTRIBUTING",
         "changelog": "CHANGELOG",
-        "conduct": "CODE_OF_CONDUCT",
         "security": "SECURITY",
     }.items():
         sources[f"contribute/{page}.md"] = f"{file}.md"

