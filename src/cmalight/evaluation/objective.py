@@ -138,6 +138,8 @@ class Objective:
                 self._refuse_unequal_passes(batches)
             before = self.evaluated_rows
             mean, self.samples = self._mean_loss(batches)
+            if not self.samples:
+                raise ValueError("Objective has no sample to evaluate: the data are empty, or the loss ignores all")
             self.rows = self.evaluated_rows - before
         return mean
 
@@ -145,7 +147,7 @@ class Objective:
         """Evaluate a few whole batches, the same ones every time: a cheap estimate of f.
 
         Returns:
-            Their mean loss per sample, over all ranks.
+            Their mean loss per sample, over all ranks; NaN if the loss ignores all of them.
         """
         with self.without_a_trace():
             if self._probed is None:
@@ -238,9 +240,7 @@ class Objective:
     def _mean_loss(self, batches: Iterable[Any]) -> tuple[float, float]:
         rows = self._ranks.gather(*self._own_sum(batches))
         loss_sum, samples = (sum(column) for column in zip(*rows, strict=True))
-        if not samples:
-            raise ValueError("Objective has no sample to evaluate: the data are empty")
-        return loss_sum / samples, samples
+        return loss_sum / samples if samples else math.nan, samples
 
     def _own_sum(self, batches: Iterable[Any]) -> tuple[float, float]:
         """The sum of this rank's losses, and their number."""
@@ -329,11 +329,12 @@ def require_finite_start(f_0: float, objective: Any) -> None:
 
 
 def evaluated(objective: Callable[[], Any], modules: Sequence[nn.Module]) -> float:
-    """Evaluate f. A plain callable leaves no trace either, and draws the same random numbers every time."""
+    """Evaluate f. A plain callable leaves no trace in the modules either, and draws the same numbers every time."""
     if isinstance(objective, Objective):
         return objective()
     with torch.no_grad(), random_state_kept(next(iter(modules), None)), modules_kept(*modules):
-        seed_everything(_SEED)
+        if modules:  # else nobody knows whose random numbers to put back
+            seed_everything(_SEED)
         value = objective()
     if value is None:
         raise ValueError("The objective gave None; expected it to return the mean loss over all data")
@@ -382,7 +383,8 @@ def _visits_each_row_once(loader: DataLoader[Any]) -> bool:
 
 def _generators_of(data: Any) -> list[torch.Generator]:
     """Those that a DataLoader and its samplers draw from, beside the global one."""
-    samplers = (data, getattr(data, "sampler", None), getattr(data, "batch_sampler", None))
+    batch_sampler = getattr(data, "batch_sampler", None)
+    samplers = (data, getattr(data, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None))
     found = [getattr(one, "generator", None) for one in samplers]
     return [generator for generator in found if isinstance(generator, torch.Generator)]
 

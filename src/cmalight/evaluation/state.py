@@ -261,7 +261,8 @@ class RunState:
         snapshot.state = {}
         for key, value in packed["state"].items():
             p = parameters[key] if isinstance(key, int) else None
-            snapshot.state[key if p is None else p] = _placed(p, value)
+            placed = _placed(p, value) if self._device is None else self._copied(value)
+            snapshot.state[key if p is None else p] = placed
         snapshot.groups = copy.deepcopy(packed["groups"])
         snapshot.attributes = copy.deepcopy(packed["attributes"])
         return snapshot
@@ -307,7 +308,7 @@ def _attributes(optimizer: Optimizer) -> dict[str, Any]:
     return {
         name: value
         for name, value in vars(optimizer).items()
-        if not name.startswith("_") and name not in _OF_TORCH and _is_plain(value)
+        if not name.startswith("_optimizer_") and name not in _OF_TORCH and _is_plain(value)
     }
 
 

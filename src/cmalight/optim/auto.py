@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -63,6 +63,8 @@ class Auto(Controlled):
         snapshot_device: torch.device | str | None = None,
     ) -> None:
         given = model_or_params
+        if not isinstance(given, nn.Module | Iterable):
+            raise TypeError(f"Auto needs the model, or its parameters, but got {given!r}; pass an objective by name")
         module = given if isinstance(given, nn.Module) else None
         params: Any = given.parameters() if isinstance(given, nn.Module) else given
         super().__init__(

@@ -344,7 +344,7 @@ class EpochWatch:
                 "The epoch saw no batch: call epoch.observe(loss, len(target)) for each batch, "
                 "and check that the loader is not empty"
             )
-        if whole and seen < (1.0 - _ROUNDING) * whole:
+        if whole and whole - seen >= (1.0 - _ROUNDING) * epoch.counts.nominal:  # drop_last leaves less than a batch
             raise RuntimeError(
                 f"The epoch was left after {seen:.0f} of {whole:.0f} samples, so it was not judged, and the weights "
                 "were rolled back. Run through all data of the objective, or call epoch.abandon() before leaving early"

@@ -27,15 +27,15 @@ class LossList:
     step comes after it: `backward, observe, zero_grad` and `zero_grad, backward, observe` both belong to the next step.
     """
 
-    def __init__(self, values: Sequence[float] = ()) -> None:
+    def __init__(self, values: Sequence[float] = (), skipped: Sequence[float] = ()) -> None:
         self._slots: Tensor | None = None
         self._skipped: Tensor | None = None
         self._pending: list[Tensor | float] = []
         self._before_cut: list[Tensor | float] = []
         self._count = 0
-        for value in values:
+        for value, was_skipped in zip(values, skipped or [0.0] * len(values), strict=True):
             self.observe(value)
-            self.take(len(values))
+            self.take(len(values), torch.tensor(was_skipped) if skipped else None)
 
     def __len__(self) -> int:
         return self._count
@@ -68,17 +68,17 @@ class LossList:
         self._pending, self._before_cut = [], []
         if not losses:
             return False
-        if self._slots is None or len(self._slots) <= self._count:
+        if self._slots is None or len(self._slots) <= self._count or not _is_on(self._slots, losses[0]):
             self._grow(losses[0], max(room, self._count + 1))
         slot = self._slots[self._count]  # type: ignore[index]
         if len(losses) == 1:
             slot.copy_(losses[0], non_blocking=True) if isinstance(losses[0], Tensor) else slot.fill_(losses[0])
         else:
             slot.copy_(torch.stack([torch.as_tensor(loss, device=slot.device).to(slot) for loss in losses]).mean())
-        if found_inf is not None:
-            if self._skipped is None:
-                self._skipped = torch.zeros(len(self._slots), device=found_inf.device)  # type: ignore[arg-type]
-            self._skipped[self._count].copy_(found_inf.reshape(()))
+        if found_inf is not None or self._skipped is not None:
+            flag = torch.zeros(()) if found_inf is None else found_inf.reshape(())
+            self._skipped = _grown(self._skipped, len(self._slots), flag.device, torch.float32)  # type: ignore[arg-type]
+            self._skipped[self._count].copy_(flag)
         self._count += 1
         return True
 
@@ -90,11 +90,15 @@ class LossList:
 
     def values(self) -> list[float]:
         """The losses so far, without those of skipped steps if there are others; waits for the device."""
-        if self._slots is None:
-            return []
-        values = self._slots[: self._count].tolist()
-        skipped = [0.0] * self._count if self._skipped is None else self._skipped[: self._count].tolist()
+        values, skipped = self.state_dict().values()
+        if not skipped:
+            return values
         return [value for value, was_skipped in zip(values, skipped, strict=True) if not was_skipped] or values
+
+    def state_dict(self) -> dict[str, list[float]]:
+        """All losses so far, and which steps were skipped; empty if none can be. Waits for the device."""
+        parts = {"losses": self._slots, "skipped": self._skipped}
+        return {name: [] if part is None else part[: self._count].tolist() for name, part in parts.items()}
 
     def clear(self) -> None:
         """Begin a window; what was observed for the next step stays."""
@@ -102,10 +106,23 @@ class LossList:
 
     def _grow(self, first: Tensor | float, room: int) -> None:
         device = first.device if isinstance(first, Tensor) else torch.device("cpu")
-        slots = torch.zeros(room, dtype=accumulation_dtype(device), device=device)
-        if self._slots is not None:
-            slots[: self._count].copy_(self._slots[: self._count])
-        self._slots = slots
+        self._slots = _grown(self._slots, room, device, accumulation_dtype(device))
+
+
+def _grown(old: Tensor | None, room: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Zeros, and at the front the old values; the old tensor itself if nothing changes."""
+    if old is not None and len(old) >= room and old.device == device:
+        return old
+    new = torch.zeros(room, dtype=dtype, device=device)
+    if old is not None:
+        kept = min(room, len(old))
+        new[:kept].copy_(old[:kept])
+    return new
+
+
+def _is_on(slots: Tensor, loss: Tensor | float) -> bool:
+    """Whether a loss can be copied without a wait; the slots of a loaded state are on the CPU at first."""
+    return not isinstance(loss, Tensor) or loss.device == slots.device
 
 
 class LossSum:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
@@ -148,8 +149,11 @@ class BaseSteps(WatchedOptimizer):
         self.base.add_param_group(param_group)
 
     def _moves_nothing(self) -> bool:
-        """Every lr is 0: torch.distributed.checkpoint builds an optimizer's state by such a step."""
-        return all(is_zero(group["lr"]) for group in self.base.param_groups)
+        """Every lr and gradient is 0: torch.distributed.checkpoint builds an optimizer's state by such a step."""
+        groups = self.base.param_groups
+        return all(is_zero(group["lr"]) for group in groups) and not any(
+            p.grad is not None and bool(p.grad.any()) for group in groups for p in group["params"]
+        )
 
     def _base_step(self, factor: float) -> None:
         """One step of the base with every lr times `factor`; afterwards the groups have the user's own again."""
@@ -172,7 +176,7 @@ class BaseSteps(WatchedOptimizer):
             give_back()
         except BaseException as error:  # also an interrupt while the learning rates are given back
             give_back()
-            if isinstance(error, Exception) and "closure" in f"{type(error).__name__} {error}".lower():
+            if isinstance(error, Exception) and re.search(r"\bclosure\b", str(error)):
                 name = type(self).__name__
                 raise ValueError(f"{name} cannot watch {type(base).__name__}: its step() needs a closure") from error
             raise

@@ -68,7 +68,7 @@ class Watch:
         Raises:
             ValueError: If it is not finite.
         """
-        if not self._run_state.is_finite(None):
+        if not (self._run_state.is_finite(None) and self._run_state.is_finite(self._confirmed)):
             raise ValueError("restart() found weights or optimizer state that are not finite: load finite ones first")
         self.memory = self.rule.init()
         self.losses = LossList()
@@ -157,7 +157,7 @@ class Watch:
     def state_dict(self) -> dict[str, Any]:
         """The numbers, always under the same keys."""
         memory = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self.memory).items()}
-        return {"memory": memory, "losses": self.losses.values(), "steps": self.steps}
+        return {"memory": memory, **self.losses.state_dict(), "steps": self.steps}
 
     def load_state_dict(self, saved: dict[str, Any] | None) -> None:
         """Take what `state_dict` gave; None begins again."""
@@ -169,7 +169,8 @@ class Watch:
             numbers: dict[str, Any] = {
                 name: tuple(v) if isinstance(v, list) else v for name, v in saved["memory"].items()
             }
-            self.memory, self.losses, self.steps = Memory(**numbers), LossList(saved["losses"]), int(saved["steps"])
+            self.memory, self.losses = Memory(**numbers), LossList(saved["losses"], saved["skipped"])
+            self.steps = int(saved["steps"])
 
     def packed(self) -> dict[str, Any] | None:
         """Both points as tensors and plain values."""

@@ -96,7 +96,7 @@ class Watchdog:
             at least half as many steps.
         longest: Number of steps that windows grow to.
         slack: A window alarms if its mean loss is this many usual changes above the lowest recent mean. Without f,
-            which could dismiss the alarm, twice as many.
+            which could dismiss the alarm: twice as many, above the last one.
         shrink: Factor of the scale after a second failure; each way back up is a division by it.
         floor: Losses alone never bring the scale below this.
     """
@@ -142,10 +142,10 @@ class Watchdog:
         On a plateau f rises by next to nothing all the time: a rise below a third of the usual change is no reason to
         undo. If the losses were fine and only the probe rose, the learning rate is the likely cause.
         """
-        memory, has_risen = self._probed(memory, window, ask)
+        margin = _usual_change(memory, len(window.losses)) / self.slack
+        memory, has_risen = self._probed(memory, window, ask, margin)
         if is_low and not has_risen:
             return Outcome.KEPT, self._kept(memory, mean)
-        margin = _usual_change(memory, len(window.losses)) / self.slack
         if ask.f_at(END) <= ask.f_start() + margin:
             return Outcome.DISMISSED, self._kept(memory, mean)
         return Outcome.UNDONE, self._slower(replace(memory, calm=0) if is_low else memory, window)
@@ -160,7 +160,7 @@ class Watchdog:
         first = next(filter(math.isfinite, window.losses), math.inf)
         if began_confirmed and not first <= self._bound(memory, 1, has_f=False):
             # The first loss after an undo is that of a confirmed point. It is high, so the data have changed.
-            return Outcome.RISEN, self._kept(replace(memory, ends=()), mean)
+            return Outcome.RISEN, self._kept(replace(memory, ends=(), calm=self.memory), mean)
         if not memory.is_alarmed:
             return Outcome.ALARM, replace(memory, is_alarmed=True)
         if memory.scale <= self.floor:  # so small a learning rate is not the cause
@@ -175,7 +175,9 @@ class Watchdog:
             return math.inf
         if len(memory.ends) == 1:  # a single loss
             return memory.ends[0] + slack * _scatter(memory)
-        return max(memory.ends[-1], min(memory.ends) + slack * _usual_change(memory, steps))
+        rise = slack * _usual_change(memory, steps)
+        # A loss that rises a little all the time, as with an annealed weight, is no failure; f could tell.
+        return max(memory.ends[-1], min(memory.ends) + rise) if has_f else memory.ends[-1] + rise
 
     def _seen(self, memory: Memory, window: Window) -> Memory:
         """Remember the losses of the steps, and plan the next window."""
@@ -184,8 +186,8 @@ class Watchdog:
         ends = memory.ends or tuple(finite[:1])
         return replace(memory, recent=recent, ends=ends, length=self._length(window.steps))
 
-    def _probed(self, memory: Memory, window: Window, ask: Settling) -> tuple[Memory, bool]:
-        """Evaluate the probe; say whether it has risen since the window before.
+    def _probed(self, memory: Memory, window: Window, ask: Settling, margin: float) -> tuple[Memory, bool]:
+        """Evaluate the probe; say whether it has risen by more than the margin since the window before.
 
         Only in the first windows, of at most `memory` steps: steps that are far too long do their damage there, the
         losses hardly show it, and an undo costs little.
@@ -193,7 +195,7 @@ class Watchdog:
         probe = ask.probe() if self._length(window.steps) <= self.memory else math.nan
         if math.isnan(probe):
             return replace(memory, probe=None), False
-        return replace(memory, probe=probe), memory.probe is not None and probe > memory.probe
+        return replace(memory, probe=probe), memory.probe is not None and probe > memory.probe + margin
 
     def _kept(self, memory: Memory, mean: float) -> Memory:
         ends = (*memory.ends, mean)[-self.memory :] if mean < math.inf else memory.ends
