@@ -1,4 +1,4 @@
-"""The lemmas of docs/understand/theory.md, in figures: their constants on problems where these are known."""
+"""The lemmas of docs/understand/proofs.md, in figures: their constants on problems where these are known."""
 
 import itertools
 import math

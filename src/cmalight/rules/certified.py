@@ -1,6 +1,6 @@
 """Epochs of any optimizer, with a proof: keep what lowers f, otherwise take one plain gradient epoch.
 
-The listing is in docs/understand/algorithm.md, the theorem in docs/understand/theory.md. All values of f are true ones,
+The listing is in docs/understand/algorithm.md, the theorem in docs/understand/any-base.md. All values of f are true,
 and f(w^k) never rises. The symbols are those of epochs.py; eta is η, the step size of the plain epochs.
 """
 
