@@ -79,6 +79,27 @@ def test_own_code_that_cannot_be_imported_says_why(tmp_path):
         spec(solvers=[f"{tmp_path / 'mine.py'}:make"])
 
 
+def solver_with_helper(folder, helper):
+    folder.mkdir()
+    (folder / f"{helper}.py").write_text("import torch\n\nsolver = torch.optim.SGD\n")
+    (folder / "mine.py").write_text(f"import {helper}\n\n\ndef make(params):\n    return {helper}.solver(params)\n")
+    return {"solver": f"{folder / 'mine.py'}:make", "name": folder.name}
+
+
+def test_helpers_of_one_name_in_two_folders_are_refused(tmp_path):
+    solvers = [solver_with_helper(tmp_path / name, "helper_of_two") for name in "ab"]
+    spec(solvers=solvers[:1])
+    with pytest.raises(SpecError) as error:
+        spec(solvers=solvers)
+    files = " and ".join(str(tmp_path / folder / "helper_of_two.py") for folder in "ba")
+    assert str(error.value).endswith(f"{files} have one module name, helper_of_two; rename one")
+
+
+def test_a_helper_with_the_name_of_an_installed_module_is_refused(tmp_path):
+    with pytest.raises(SpecError, match=r"colorsys\.py and .*colorsys\.py have one module name, colorsys; rename one"):
+        spec(solvers=[solver_with_helper(tmp_path / "a", "colorsys")])
+
+
 def test_a_csv_file_is_a_data_set_in_one_line(tmp_path):
     (tmp_path / "houses.csv").write_text("size,price\n" + "".join(f"{i},{2 * i}\n" for i in range(20)))
     path = write_toml(tmp_path / "mine.toml", 'solvers = ["adam"]')

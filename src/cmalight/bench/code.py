@@ -138,15 +138,28 @@ def _module(path: Path, digest: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
+    _refuse_namesakes(path)
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ValueError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
     return module
+
+
+def _refuse_namesakes(path: Path) -> None:
+    """Raise if Python would import another module in the place of one beside the user's file."""
+    root = path.parent
+    for file in sorted(_with_imports(path, functools.partial(_beside, root=root)) - {path}):
+        name = file.relative_to(root).parts[0].removesuffix(".py")
+        found = importlib.util.find_spec(name)
+        places = [found.origin] if found and found.origin else (found and found.submodule_search_locations) or []
+        for place in map(Path, places):
+            if place.parent.resolve() not in (root, (root / name).resolve()):
+                raise ValueError(f"{file} and {place} have one module name, {name}; rename one")
 
 
 def _digest(file: Path) -> str:
