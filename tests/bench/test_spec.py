@@ -26,6 +26,16 @@ def keys(**changes):
         ({"batches": 5}, "epochs and batches are both given"),
         ({"networks": []}, "give datasets and networks, or workloads"),
         ({"solvers": ["adam", "adam"]}, "'adam' is twice in solvers"),
+        (
+            {"solvers": ["adam", {"solver": "adam", "name": "again"}]},
+            "'adam' and 'again' in solvers are the same; leave one out",
+        ),
+        (
+            {"solvers": [{"solver": "sgd", "name": "a", "options": {"lr": 0.5}}, "sgd"], "grid": {"lr": [0.5]}},
+            "'a lr=0.5' and 'sgd lr=0.5' in solvers are the same",
+        ),
+        ({"datasets": ["wine", {"dataset": "wine", "name": "w", "group": "g"}]}, "'wine' and 'w' in datasets and"),
+        ({"networks": ["1x5", {"network": "1x5", "name": "n"}]}, "'1x5' and 'n' in networks are the same"),
         ({"solvers": ["adm"]}, "Unknown optimizer 'adm'; did you mean 'adam'?"),
         ({"solvers": [{"solver": "adam", "options": {"momentum": 0.9}}]}, "momentum"),
         ({"solvers": [{"solver": "adam", "options": {"lr": -1}}]}, "adam"),

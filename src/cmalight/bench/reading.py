@@ -117,13 +117,18 @@ def _contradictions(spec: Spec) -> Iterator[str]:
         yield "epochs and batches are both given; give one of them"
     if bool(spec.datasets) != bool(spec.networks) or not (spec.datasets or spec.workloads):
         yield "give datasets and networks, or workloads"
-    labels = {
-        "datasets and workloads": [one.name for one in (*spec.datasets, *spec.workloads)],
-        "networks": [one.name for one in spec.networks],
-        "solvers": [one.name for _, one in solvers_of(spec)],
-        "seeds": list(map(str, spec.seeds)),
+    entries: dict[str, Sequence[SpecEntry]] = {
+        "datasets and workloads": (*spec.datasets, *spec.workloads),
+        "networks": spec.networks,
+        "solvers": [one for _, one in solvers_of(spec)],
     }
-    for what, names in labels.items():
+    labels = {what: [one.name for one in listed] for what, listed in entries.items()}
+    for what, names in {**labels, "seeds": list(map(str, spec.seeds))}.items():
         for name, count in Counter(names).items():
             if count > 1:
                 yield f"{name!r} is twice in {what}; leave one out, or give it another `name`"
+    for what, listed in entries.items():
+        names_of: dict[str, str] = {}
+        for one in listed:
+            if (first := names_of.setdefault(one.defines, one.name)) != one.name:
+                yield f"{first!r} and {one.name!r} in {what} are the same; leave one out"

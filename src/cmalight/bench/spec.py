@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -31,6 +32,10 @@ class SpecEntry(Frozen):
         source = str(table.get(cls.kind, ""))
         file, _, name = source.partition(":")
         return {**table, "name": name if is_own(source) else Path(file).stem if is_table(source) else source}
+    @property
+    def defines(self) -> str:
+        """What the entry says of a run, without its labels, as text."""
+        return json.dumps(self.model_dump(exclude={"name", "group"}), sort_keys=True)
 
 
 class DatasetEntry(SpecEntry):
