@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from cmalight import IG, SOAP, Auto, Certified, CMALight, Controlled, Objective, Outcome
+from cmalight.optim.observed import LossList
 from tests.helpers import run_epoch
 from tests.optim.plain_loop import (
     MSE,
@@ -298,3 +299,100 @@ def test_the_report_of_an_epoch_does_not_call_the_next_value_to_beat_its_own():
     assert first.phi > second.f_tilde
     assert str(second).startswith(f"loss {second.f_tilde:.6g}  accepted: the loss fell enough (line 7)")
     assert str(second).endswith(f"next to beat {second.phi:.6g}")
+
+
+def test_restart_refuses_a_buffer_that_is_no_longer_finite():
+    model, batches = network(norm=True), data()
+    optimizer = controlled(model)
+    take_steps(optimizer, model, batches, 6)
+    model[1].running_mean[0] = math.nan
+    with pytest.raises(ValueError, match="not finite: load finite ones first"):
+        optimizer.restart()
+
+
+@pytest.mark.parametrize("missing", [1, 15])
+def test_an_epoch_that_misses_less_than_a_batch_is_whole_as_with_drop_last(missing):
+    x = torch.randn(64 + missing, 1)
+    model = nn.Linear(1, 1)
+    optimizer, objective = CMALight(model.parameters(), lr=1e-3), Objective(model, MSE, [(x, x)])
+    report = run_epoch(optimizer, objective, model, list(zip(x[:64].split(16), x[:64].split(16), strict=True)))
+    assert math.isfinite(report.f_tilde)
+
+
+class Remembers(torch.optim.SGD):
+    """Keeps state in private attributes."""
+
+    def __init__(self, params, lr):
+        super().__init__(params, lr)
+        self._mean, self._norms = torch.zeros(()), []
+
+    def step(self, closure=None):
+        norm = sum(p.grad.norm() for group in self.param_groups for p in group["params"])
+        self._mean = 0.9 * self._mean + 0.1 * norm
+        self._norms.append(float(norm))
+        return super().step(closure)
+
+
+def test_private_attributes_of_a_base_are_rolled_back():
+    model, batches = network(), data()
+    optimizer = controlled(model, base=Remembers(model.parameters(), lr=1e-3))
+    take_steps(optimizer, model, batches, 8)
+    take_steps(optimizer, model, batches, 4, spoil={1: math.nan})
+    assert optimizer.report.outcome is Outcome.DIVERGED
+    assert optimizer.base._mean.isfinite()
+    assert all(map(math.isfinite, optimizer.base._norms))
+
+
+def test_an_error_that_only_contains_the_word_is_not_renamed():
+    model = network()
+    optimizer = controlled(model)
+
+    def fail(*_):
+        raise RuntimeError("the enclosure is open")
+
+    optimizer.base.register_step_pre_hook(fail)
+    with pytest.raises(RuntimeError, match="the enclosure is open"):
+        take_steps(optimizer, model, data(), 1)
+
+
+def test_a_window_with_a_skipped_step_is_resumed_with_it():
+    losses = LossList()
+    for loss, skipped in ((1.0, 0.0), (2.0, 1.0), (3.0, 0.0)):
+        losses.observe(loss)
+        losses.take(4, torch.tensor(skipped))
+    saved = losses.state_dict()
+    again = LossList(saved["losses"], saved["skipped"])
+    assert (len(again), again.values(), again.state_dict()) == (3, [1.0, 3.0], saved)
+
+
+def test_a_probe_whose_targets_are_all_ignored_is_none():
+    model, loss_fn = nn.Linear(3, 2), nn.CrossEntropyLoss(ignore_index=-1)
+    x, y = torch.randn(400, 3), torch.full((400,), -1)
+    y[-1] = 0
+    objective = Objective(model, loss_fn, [(x[i : i + 1], y[i : i + 1]) for i in range(400)])
+    assert math.isnan(objective.probe())
+    assert math.isfinite(objective())
+
+
+def test_a_generator_of_the_sampler_in_a_batch_sampler_is_left_as_it_was():
+    x, generator = torch.randn(64, 3), torch.Generator().manual_seed(0)
+    sampler = torch.utils.data.RandomSampler(x, generator=generator)
+    batch_sampler = torch.utils.data.BatchSampler(sampler, 16, drop_last=False)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, x[:, :1]), batch_sampler=batch_sampler)
+    before = generator.get_state()
+    Objective(nn.Linear(3, 1), MSE, loader)()
+    assert torch.equal(generator.get_state(), before)
+
+
+def test_a_step_of_certified_whose_lr_is_zero_counts_if_it_has_a_gradient():
+    model, batches = network(), data()
+    optimizer = Certified(adam(model), Objective(model, MSE, batches), total_steps=100)
+    optimizer.param_groups[0]["lr"] = 0.0
+    take_steps(optimizer, model, batches, len(batches))
+    assert optimizer.report is not None
+
+
+def test_an_objective_in_the_place_of_the_model_is_named():
+    model = network()
+    with pytest.raises(TypeError, match="Auto needs the model, or its parameters"):
+        Auto(Objective(model, MSE, data()), total_steps=10)

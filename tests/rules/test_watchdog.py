@@ -93,7 +93,14 @@ def test_a_window_no_higher_than_the_last_kept_one_raises_no_alarm():
 def test_only_the_last_windows_count():
     memory, _ = after([1000.0, *[10.0, 11.0] * 6])
     assert memory.ends == (10.0, 11.0) * 5
-    assert decided(memory, 0.0).bound == 10.0 + 6 * 1.0
+    assert decided(memory, 0.0, Ask(1.0)).bound == 10.0 + 3 * 1.0
+    assert decided(memory, 0.0).bound == 11.0 + 6 * 1.0  # without f: above the last one
+
+
+def test_without_f_a_loss_that_rises_by_the_usual_change_all_the_time_is_no_alarm():
+    means = [*range(30, 10, -1), *range(10, 60)]
+    assert decided(after(means)[0], 61.0).outcome is Outcome.KEPT
+    assert decided(after(means)[0], 61.0, Ask(1.0)).outcome is Outcome.DISMISSED
 
 
 # Without f.
@@ -140,6 +147,7 @@ def test_if_the_confirmed_point_has_a_high_loss_too_the_data_have_changed():
     undone = decided(alarmed(), 100.0).memory
     risen = decided(undone, 100.0)
     assert (risen.outcome, risen.alpha, risen.memory.ends) == (Outcome.RISEN, END, (100.0,))
+    assert decided(replace(undone, scatter=20.0), 100.0).outcome is Outcome.ALARM
     window = Window((10.0, *[100.0] * 4), True, 40)  # it began low: the steps are to blame
     waiting = RULE.decide(undone, window, Ask())
     assert waiting.outcome is Outcome.ALARM
@@ -214,9 +222,10 @@ def test_f_may_dismiss_the_alarm_of_the_probe():
     assert probed(5.0, 4.0, 4.1, here=1.0)[-1].outcome is Outcome.DISMISSED
 
 
-def test_a_rise_of_f_below_a_third_of_the_usual_change_upholds_no_alarm():
+def test_a_rise_of_the_probe_or_of_f_below_a_third_of_the_usual_change_is_none():
     assert probed(4.0, 4.1, ends=(10.2, 10.0, 10.2, 10.0))[-1].outcome is Outcome.UNDONE
-    assert probed(4.0, 4.1, ends=(10.6, 10.0, 10.6, 10.0))[-1].outcome is Outcome.DISMISSED
+    assert probed(4.0, 4.1, ends=(10.6, 10.0, 10.6, 10.0))[-1].outcome is Outcome.KEPT
+    assert probed(4.0, 4.3, ends=(10.6, 10.0, 10.6, 10.0))[-1].outcome is Outcome.DISMISSED
 
 
 def test_a_rise_of_f_that_the_losses_could_not_show_upholds_no_alarm():

@@ -216,6 +216,16 @@ class Scaled(nn.Module):
         return self.factor * MSE(output, target)
 
 
+class Weighs:
+    """A loss that is no module."""
+
+    def __init__(self, **weights):
+        self.weights = weights
+
+    def __call__(self, output, target):
+        return self.weights["w"] * MSE(output, target)
+
+
 LABELS = (torch.arange(240.0).reshape(60, 4).cos(), torch.arange(60) % 3)
 
 
@@ -237,9 +247,10 @@ def weighted(*weights):
         ),
         (nn.HuberLoss(delta=1.0), nn.HuberLoss(delta=2.0)),
         (Scaled(1.0), Scaled(2.0)),
+        (Weighs(w=1.0), Weighs(w=2.0)),
         (weighted(1.0, 1.0, 1.0), weighted(1.0, 2.0, 1.0)),
     ],
-    ids=["closure", "number in the code", "partial", "torch's", "module", "class weights"],
+    ids=["closure", "number in the code", "partial", "torch's", "module", "object", "class weights"],
 )
 def test_a_loss_with_other_constants_is_another_loss(tmp_path, before, after):
     options = {"checkpoint": tmp_path / "run.pt", "max_epochs": 1}

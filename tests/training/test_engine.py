@@ -1,5 +1,7 @@
 """fit with compiled steps: the same results up to rounding, or eager ones and the reason."""
 
+import copy
+import io
 import os
 import signal
 import subprocess
@@ -233,3 +235,23 @@ def test_the_loss_falls_in_compiled_epochs():
     network, result = compiled(optimizer="auto", max_epochs=20, measure_train_loss=True)
     assert result.history[-1].train_loss < 0.5 * result.history[0].train_loss
     assert MSE(network(data()[0]), data()[1]).item() == pytest.approx(result.history[-1].train_loss, rel=1e-9)
+
+
+def test_after_a_compiled_run_nothing_of_the_kernel_is_left_in_the_optimizer():
+    """Its pointers cannot be copied, and the model may be changed now."""
+    network, result = compiled(optimizer="auto")
+    assert result.engine == "compiled"
+    copy.deepcopy(result.optimizer)
+    torch.save(result.optimizer, io.BytesIO())
+    with torch.no_grad():
+        network[0].weight.data = 2 * network[0].weight
+    x, y = data()
+    assert result.optimizer.objective() == pytest.approx(MSE(network(x), y).item())
+
+
+def test_a_kernel_that_cannot_be_built_is_said_in_one_line(monkeypatch, caplog):
+    monkeypatch.setenv("CXX", "/bin/false")
+    monkeypatch.setattr(library, "_private_folder", lambda: None)
+    reason = library._kernel_or_reason.__wrapped__()
+    assert "failed" in reason
+    assert [record.getMessage() for record in caplog.records] == [f"Epochs are not compiled: {reason}"]

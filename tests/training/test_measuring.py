@@ -152,3 +152,10 @@ def test_a_metric_that_draws_random_numbers_does_not_change_the_training():
     network, _ = train(model(dropout=0.5), validation=data(), restore_best=False)
     with_noise, _ = train(model(dropout=0.5), validation=data(), restore_best=False, metrics=(noise,))
     assert same_state(with_noise.state_dict(), network.state_dict())
+
+
+@pytest.mark.parametrize("metric", [lambda output: 1.0, lambda output, target: None, lambda output, target: output])
+def test_a_metric_that_is_no_metric_is_named(metric):
+    metric.__name__ = "odd"
+    with pytest.raises(ValueError, match="The metric odd did not make a number of"):
+        measure(nn.Linear(4, 1), MSE, TensorBatches(torch.ones(6, 4), torch.ones(6, 1), batch_size=3), {"odd": metric})

@@ -50,21 +50,27 @@ def kernel() -> ctypes.CDLL:
 
 @functools.cache
 def _kernel_or_reason() -> ctypes.CDLL | str:
-    """Failures are remembered, too: a build that fails may take as long as one that succeeds."""
+    """Failures are remembered, and said once: a build that fails may take as long as one that succeeds."""
     if sys.platform == "win32":
         return "the kernel is not built on Windows"
     try:
-        command = build_command()
-        folder = _private_folder()
-        if folder is None:
-            return _declared(_built(command, None))
-        path = folder / f"kernel-{_key(command)}.so"
-        with _locked(path.with_suffix(".lock")):
-            return _declared(_load(path) or _built(command, path))
-    except CannotCompile as reason:
-        return str(reason)
+        return _found_or_built()
+    except CannotCompile as error:
+        reason = str(error)
     except (OSError, AttributeError) as error:  # AttributeError: the compiler built something else
-        return f"the kernel cannot be built or loaded: {' '.join(str(error).split())}"
+        reason = f"the kernel cannot be built or loaded: {' '.join(str(error).split())}"
+    _logger.warning("Epochs are not compiled: %s", reason)
+    return reason
+
+
+def _found_or_built() -> ctypes.CDLL:
+    command = build_command()
+    folder = _private_folder()
+    if folder is None:
+        return _declared(_built(command, None))
+    path = folder / f"kernel-{_key(command)}.so"
+    with _locked(path.with_suffix(".lock")):
+        return _declared(_load(path) or _built(command, path))
 
 
 @contextlib.contextmanager

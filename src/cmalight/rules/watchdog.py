@@ -52,6 +52,7 @@ class Memory:
     Attributes:
         ends: Mean losses of the last kept windows, newest last; before the first, the first loss of all.
         recent: The last losses of single steps, to see how much they scatter.
+        scatter: How much they scattered when a window was kept last.
         scale: Factor of the learning rate, in (0, 1].
         length: Number of steps of the next window.
         cooldown: Number of windows to keep before the scale is raised.
@@ -66,6 +67,7 @@ class Memory:
     length: int
     ends: tuple[float, ...] = ()
     recent: tuple[float, ...] = ()
+    scatter: float = 0.0
     scale: float = 1.0
     cooldown: int = 0
     kept: int = 0
@@ -158,9 +160,10 @@ class Watchdog:
             return Outcome.KEPT, self._kept(memory, mean)
         began_confirmed = memory.is_failing and not memory.is_alarmed
         first = next(filter(math.isfinite, window.losses), math.inf)
-        if began_confirmed and not first <= self._bound(memory, 1, has_f=False):
+        rise = 2.0 * self.slack * max(_change(memory), memory.scatter)
+        if began_confirmed and memory.ends and not first <= memory.ends[-1] + rise:
             # The first loss after an undo is that of a confirmed point. It is high, so the data have changed.
-            return Outcome.RISEN, self._kept(replace(memory, ends=(), calm=self.memory), mean)
+            return Outcome.RISEN, self._kept(replace(memory, ends=()), mean)
         if not memory.is_alarmed:
             return Outcome.ALARM, replace(memory, is_alarmed=True)
         if memory.scale <= self.floor:  # so small a learning rate is not the cause
@@ -199,7 +202,7 @@ class Watchdog:
 
     def _kept(self, memory: Memory, mean: float) -> Memory:
         ends = (*memory.ends, mean)[-self.memory :] if mean < math.inf else memory.ends
-        memory = replace(memory, ends=ends, kept=memory.kept + 1, calm=memory.calm + 1)
+        memory = replace(memory, ends=ends, scatter=_scatter(memory), kept=memory.kept + 1, calm=memory.calm + 1)
         memory = replace(memory, is_failing=False, has_lowered=False, is_alarmed=False)
         if memory.kept < memory.cooldown:
             return memory
@@ -237,8 +240,12 @@ def _scatter(memory: Memory) -> float:
 
 def _usual_change(memory: Memory, steps: int) -> float:
     """From one mean of so many losses to the next: their typical change, or the error of a mean if that is larger."""
-    changes = [abs(b - a) for a, b in pairwise(memory.ends)] or [0.0]
-    return max(median_high(changes), _scatter(memory) / math.sqrt(steps))
+    return max(_change(memory), _scatter(memory) / math.sqrt(steps))
+
+
+def _change(memory: Memory) -> float:
+    """The typical change from one mean to the next."""
+    return median_high([abs(b - a) for a, b in pairwise(memory.ends)] or [0.0])
 
 
 def mean_of(losses: Sequence[float]) -> float:

@@ -61,8 +61,8 @@ class Pairs:
             if not (isinstance(batch, list | tuple) and len(batch) == 2):
                 size = f" of {len(batch)}" if isinstance(batch, list | tuple) else ""
                 raise ValueError(
-                    f"fit expects batches (input, target), but the loader gave a {type(batch).__name__}{size}; "
-                    "for other batches write your loop, with Objective(..., forward=...)"
+                    "fit expects (inputs, targets), or a loader of batches (input, target), but the data gave a "
+                    f"{type(batch).__name__}{size}; for other batches write your loop, with Objective(..., forward=...)"
                 )
             inputs, targets = batch
             yield tree_map_only(Tensor, self._copied, (inputs, targets))

@@ -52,7 +52,7 @@ class Engine:
         except Exception as error:
             self._fall_back(error)
             return
-        self._evaluator = self.evaluator(batches, "train")
+        self._evaluator = None if steps.objective is None else self.evaluator(batches, "train")
         rest = batches.samples % batches.batch_size
         self.sizes = [batches.batch_size] * (batches.samples // batches.batch_size) + [rest] * (rest > 0)
 

@@ -277,8 +277,12 @@ def _checked_metrics(
 
 def _checked_files(*paths: str | os.PathLike[str] | None) -> list[Path | None]:
     """Checkpoint and history file, made absolute now: a callback may change the working directory."""
+    names = ("checkpoint", "history_file")
+    for name, given in zip(names, paths, strict=True):
+        if not isinstance(given, str | os.PathLike | None):
+            raise invalid(name, given, "a path")
     found = [None if path is None else Path(path).resolve() for path in paths]
-    for name, path in zip(("checkpoint", "history_file"), found, strict=True):
+    for name, path in zip(names, found, strict=True):
         if path is not None and path.is_dir():
             raise IsADirectoryError(f"{name} {path} is a directory; name a file in it")
         if path is not None and not path.parent.is_dir():

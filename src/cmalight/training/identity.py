@@ -113,7 +113,14 @@ def _constants(thing: Any, depth: int = 8) -> list[Tensor | str]:
         cells = [cell.cell_contents for cell in thing.__closure__ or () if cell != CellType()]
         parts = [thing.__code__, thing.__defaults__, thing.__kwdefaults__, cells]
     elif isinstance(thing, nn.Module):
-        plain = {k: v for k, v in vars(thing).items() if isinstance(v, _PLAIN) and k != "training"}
+        plain = {k: v for k, v in vars(thing).items() if k != "training" and _is_told(k, v)}
         is_torchs_loss = kind.__module__ == "torch.nn.modules.loss"
         parts = [plain, dict(thing.named_buffers()) if is_torchs_loss else {}, kind.forward, *thing.children()]
+    elif callable(thing) and not isinstance(thing, type) and hasattr(thing, "__dict__"):
+        parts = [{k: v for k, v in vars(thing).items() if _is_told(k, v)}, kind.__call__]
     return [name, *(found for part in parts for found in _constants(part, depth - 1))] if depth else [name]
+
+
+def _is_told(name: str, value: Any) -> bool:
+    """Whether an attribute of a loss tells one loss from another: public numbers and texts, also in containers."""
+    return not name.startswith("_") and isinstance(value, _PLAIN | list | tuple | dict)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -107,9 +108,8 @@ class Training:
         """
         steps, tracker = self.steps, self.tracker
         compiled = self.engine.begin_epoch()
-        self.objective.fast = self.engine.fast()
         tracker.begin_epoch()
-        with at_training_point(steps.base):
+        with at_training_point(steps.base), self._fast_objective():
             with steps.epoch():
                 if compiled is not None:
                     steps.compiled(compiled, self.engine.sizes, tracker)
@@ -120,6 +120,15 @@ class Training:
                         loss = steps.eager(functools.partial(self._backward, inputs, targets), count, tracker)
                         tracker.after(loss, [count])
             return tracker.end_epoch()
+
+    @contextmanager
+    def _fast_objective(self) -> Iterator[None]:
+        """Inside the block f is evaluated natively, if it can be; outside, anybody may change the model."""
+        self.objective.fast = self.engine.fast()
+        try:
+            yield
+        finally:
+            self.objective.fast = None
 
     def _backward(self, inputs: Any, targets: Any) -> Tensor:
         self.steps.optimizer.zero_grad()

@@ -84,8 +84,14 @@ def measure(
 
 @torch.no_grad()
 def _evaluated(metrics: Mapping[str, Metric], output: Tensor, target: Tensor) -> dict[str, float]:
+    measured = {}
     with random_state_kept():
-        return {name: float(metric(output, target)) for name, metric in metrics.items()}
+        for name, metric in metrics.items():
+            try:
+                measured[name] = float(metric(output, target))
+            except Exception as error:
+                raise ValueError(f"The metric {name} did not make a number of (outputs, targets): {error}") from error
+    return measured
 
 
 @dataclass
