@@ -238,11 +238,41 @@ def test_a_function_whose_data_no_seed_repeats_is_refused(tmp_path):
     [
         ("def data():\n    return {}['rows']\n", "data raised KeyError: 'rows'"),
         ("def data():\n    return 3\n", "returned a int; expected arrays x, y"),
+        ("def data():\n    raise SystemExit('no')\n", "mine.py:data raised SystemExit: no"),
+        ("def data():\n    return [[1], [2, 3]], [1, 2]\n", "mine.py:data returned what is no array"),
+        ("def data():\n    return np.ones(3), np.ones(3)\n", "mine.py:data returned arrays of the shapes (3,), (3,)"),
+        (
+            "def data():\n    return np.ones((3, 1)), np.ones(2)\n",
+            "mine.py:data returned arrays of the shapes (3, 1), (2,)",
+        ),
+        ("def data():\n    return np.ones((0, 1)), np.ones(0)\n", "expected at least one row, and one target for each"),
+        (
+            "def data():\n    return np.full((3, 1), np.nan), np.ones(3)\n",
+            "mine.py:data returned NaN or infinite values",
+        ),
     ],
 )
 def test_a_function_that_fails_is_named_before_any_run(tmp_path, caplog, body, message):
     mine = writes(tmp_path / "mine.py", body)
     summary = bench.run(spec(datasets=["diabetes", f"{mine}:data"]), tmp_path / "out", in_process=True)
+    assert summary.statuses == {"done": 1, "unavailable": 1}
+    assert message in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ("None", "mine.py:work: train must be two tensors, x and y"),
+        ("(np.ones((3, 1)), np.ones((3, 1)))", "mine.py:work: train must be two tensors, x and y"),
+        ("(torch.ones(3, 1), torch.ones(2, 1))", "with as many rows and at least one"),
+        ("(torch.ones(3, 1), torch.ones(3, 1)), 5", "mine.py:work: validation must be two tensors, x and y"),
+        ("(torch.ones(3, 1).bfloat16(), torch.ones(3, 1))", "mine.py:work: its tensors cannot be read as arrays"),
+    ],
+)
+def test_a_workload_with_unusable_data_is_named_before_any_run(tmp_path, caplog, parts, message):
+    body = f"def work():\n    return Problem(lambda: nn.Linear(1, 1), nn.MSELoss(), {parts})\n"
+    study = spec(workloads=[f"{writes(tmp_path / 'mine.py', body)}:work"])
+    summary = bench.run(study, tmp_path / "out", in_process=True)
     assert summary.statuses == {"done": 1, "unavailable": 1}
     assert message in caplog.text
 

@@ -197,14 +197,30 @@ def _refuse_changed(run: Run, digest: str | None) -> None:
 
 
 def _own_digest(dataset: str, workload: str | None) -> str:
-    return _made_raw(dataset)[1] if workload is None else _made_workload(workload).data_sha256()
+    if workload is None:
+        return _made_raw(dataset)[1]
+    problem = _made_workload(workload)
+    try:
+        return problem.data_sha256()
+    except (TypeError, RuntimeError) as error:  # NumPy knows no bfloat16
+        raise DataError(f"{workload}: its tensors cannot be read as arrays: {error}") from error
 
 
 def _made_workload(source: str) -> Problem:
     made = _made(source)
     if not isinstance(made, Problem):
         raise DataError(f"{source} returned a {type(made).__name__}; expected a cmalight.bench.Problem")
+    for name, part in {"train": made.train, "validation": made.validation}.items():
+        if (name == "train" or part is not None) and not _are_samples(part):
+            raise DataError(f"{source}: {name} must be two tensors, x and y, with as many rows and at least one")
     return made
+
+
+def _are_samples(part: Any) -> bool:
+    """Whether these are inputs and targets."""
+    if not isinstance(part, tuple | list) or len(part) != 2:
+        return False
+    return all(isinstance(one, Tensor) and one.ndim > 0 for one in part) and len(part[0]) == len(part[1]) > 0
 
 
 def _made_raw(source: str) -> tuple[tuple[Any, ...], str]:
@@ -214,7 +230,23 @@ def _made_raw(source: str) -> tuple[tuple[Any, ...], str]:
     arrays = _made(source)
     if not isinstance(arrays, tuple):
         raise DataError(f"{source} returned a {type(arrays).__name__}; expected arrays x, y or x, y, x_test, y_test")
+    try:
+        arrays = tuple(map(np.asarray, arrays))
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise DataError(f"{source} returned what is no array: {error}") from error
+    _refuse_unusable(source, arrays)
     return arrays, Source(lambda: arrays).read(Path()).digest()
+
+
+def _refuse_unusable(source: str, arrays: tuple[Any, ...]) -> None:
+    """Raise for arrays that no run could use."""
+    shapes = f"{source} returned arrays of the shapes {', '.join(str(one.shape) for one in arrays)}"
+    if len(arrays) not in (2, 4) or any(x.ndim < 2 or x.dtype.kind not in "biuf" for x in arrays[::2]):
+        raise DataError(f"{shapes}; expected x, y or x, y, x_test, y_test, where x are numbers with one row per sample")
+    if any(not len(x) == y.size > 0 for x, y in zip(arrays[::2], arrays[1::2], strict=True)):
+        raise DataError(f"{shapes}; expected at least one row, and one target for each")
+    if any(one.dtype.kind == "f" and not np.isfinite(one).all() for one in arrays):
+        raise DataError(f"{source} returned NaN or infinite values; fill or drop them")
 
 
 def _made(source: str) -> Any:
@@ -225,5 +257,5 @@ def _made(source: str) -> Any:
             return imported(source)()
         except DataError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise DataError(f"{source} raised {type(error).__name__}: {error}") from error

@@ -32,6 +32,7 @@ class SpecEntry(Frozen):
         source = str(table.get(cls.kind, ""))
         file, _, name = source.partition(":")
         return {**table, "name": name if is_own(source) else Path(file).stem if is_table(source) else source}
+
     @property
     def defines(self) -> str:
         """What the entry says of a run, without its labels, as text."""
