@@ -31,9 +31,9 @@ class Certified(BaseSteps):
     """Keeps an epoch of the base only if it lowers f; otherwise undoes it and runs one plain gradient epoch.
 
     f is `objective()`, the loss on all data, with the same random numbers every time. It does not include a weight
-    decay of the base; to include it, add it to the loss. f(w^k) never increases, and ‖∇f(w^k)‖ → 0 under the
-    assumptions of docs/understand/any-base.md; among them: an epoch sees every sample once, and only its last batch may
-    be short. Call `restart()` between epochs.
+    decay of the base; to include it, add it to the loss. f(w^k) never increases, and ‖∇f(w^k)‖ comes as close to 0 as
+    you like under the assumptions of docs/understand/any-base.md; among them: an epoch sees every sample once, and only
+    its last batch may be short. Call `restart()` between epochs.
 
     It costs one evaluation of all data per epoch. A plain epoch that extends its step costs a few more.
 
