@@ -94,6 +94,14 @@ def test_a_folder_without_results_is_refused_in_one_line(tmp_path, spec):
         bench.write_report(tmp_path / "study")
 
 
+def test_a_folder_whose_data_are_not_here_says_how_to_get_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("CMALIGHT_DATA", raising=False)
+    folder = folder_of(tmp_path / "study", bench.read_spec({**SPEC, "datasets": ["mv"]}), [])
+    with pytest.raises(ValueError, match=r"no results to report: the data set mv .* cmalight datasets fetch mv$"):
+        bench.write_report(folder)
+
+
 def test_the_page_asks_nothing_of_the_network():
     page = render_page(results(run("a", [1, 0.5])), title="t", tables=["tables/results.csv"])
     own = page.replace(re.search(r"<script>(.*?)</script>", page, re.DOTALL)[1], "")
@@ -144,6 +152,17 @@ def test_a_link_in_the_place_of_the_page_is_replaced(tmp_path, spec):
     page = bench.write_report(folder)
     assert precious.read_text() == "mine"
     assert not page.is_symlink()
+
+
+@pytest.mark.parametrize("link", ["report", "report/tables"])
+def test_a_linked_folder_in_the_place_of_the_report_is_refused(tmp_path, spec, link):
+    folder = fill(tmp_path / "study", spec)
+    (tmp_path / "precious").mkdir()
+    (folder / link).parent.mkdir(exist_ok=True)
+    (folder / link).symlink_to(tmp_path / "precious")
+    with pytest.raises(ValueError, match=f"{link} is a symbolic link; delete it"):
+        bench.write_report(folder)
+    assert list((tmp_path / "precious").iterdir()) == []
 
 
 def test_problems_without_results_are_listed_with_the_reason(tmp_path, monkeypatch):

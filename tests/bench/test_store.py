@@ -183,6 +183,14 @@ def test_results_of_another_state_of_the_package_are_never_current(tmp_path, mon
     assert len(results.recorded().runs) == 1
 
 
+def test_a_recorded_run_is_not_missing(tmp_path, monkeypatch):
+    study = spec(solvers=["adam", "sgd"])
+    folder_of(tmp_path, study, [result_of(plan(study)[0])])
+    monkeypatch.setattr("cmalight.bench.spec.code_digest", lambda *_, **__: "another commit")
+    assert bench.load(tmp_path).current().missing["solver"].tolist() == ["adam", "sgd"]
+    assert bench.load(tmp_path).recorded().missing["solver"].tolist() == ["sgd"]
+
+
 def test_results_on_a_file_that_is_gone_are_not_current(tmp_path):
     data = tmp_path / "mine.csv"
     data.write_text("x,y\n1,2\n3,4\n5,6\n7,8\n")
@@ -254,6 +262,14 @@ def test_merging_joins_folders_and_keeps_a_finished_result(tmp_path, out):
     assert results.runs["status"].tolist() == ["done", "done"]
     assert not is_locked(tmp_path / out)
     assert bench.merge([tmp_path / out], tmp_path / "again") == 2
+
+
+def test_merging_replaces_no_archive(tmp_path):
+    folder_of(tmp_path / "a", spec())
+    (tmp_path / "old.tar.xz").write_text("precious")
+    with pytest.raises(ValueError, match=r"old\.tar\.xz exists; choose another name, or delete it first"):
+        bench.merge([tmp_path / "a"], tmp_path / "old.tar.xz")
+    assert (tmp_path / "old.tar.xz").read_text() == "precious"
 
 
 def test_merging_leaves_damaged_files_out(tmp_path, caplog):

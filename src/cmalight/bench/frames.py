@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ _SIZES = ("n_parameters", "n_samples", "n_validation", "batches_per_epoch")
 _NUMBERS = (*_BUDGETS.values(), "target_loss", "accepted", "load", *_SIZES)  # NaN if there is none
 _WHOLE = ("step", "evaluations", "evaluated_rows")
 _MISSING = ("problem", "dataset", "solver", "seed", "reason")
+_NOT_RUN, _STALE = "not run yet", "its result is of other code, data or conditions"
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,16 @@ class Results:
         Returns:
             A part of the results.
         """
-        return self._where("recorded")
+        found = self._where("recorded")
+        place = ["problem", "solver", "seed"]
+        shown = pandas.MultiIndex.from_frame(found.runs.assign(problem=_labels(found.runs))[place])
+        has_result = pandas.MultiIndex.from_frame(self.missing[place]).isin(shown)
+        return replace(found, missing=self.missing[~has_result])
+
+    @property
+    def obstacles(self) -> list[str]:
+        """Why runs cannot start on this machine, each reason once."""
+        return [reason for reason in self.missing["reason"].unique() if reason not in (_NOT_RUN, _STALE)]
 
     @property
     def notes(self) -> list[str]:
@@ -120,8 +130,8 @@ def _missing(current: Mapping[str, Run], found: Mapping[str, Result]) -> Iterato
     others = {str(result.run): result for key, result in found.items() if key not in current}
     for key, run in current.items():
         if key not in found:
-            stale = "its result is of other code, data or conditions" if str(run) in others else "not run yet"
-            yield run.problem, run.dataset_label, run.solver_label, run.seed, absent_data(run) or stale
+            reason = absent_data(run) or (_STALE if str(run) in others else _NOT_RUN)
+            yield run.problem, run.dataset_label, run.solver_label, run.seed, reason
 
 
 def _row(result: Result, labels: Run) -> dict[str, Any]:
@@ -174,14 +184,17 @@ def _losses(points: pandas.DataFrame) -> pandas.DataFrame:
 
 def _problems(runs: pandas.DataFrame) -> pandas.Series[str]:
     """Data set and network; if runs of one label had different conditions, these as well."""
-    labels = (runs["dataset"] + " " + runs["network"]).str.strip()
-    problems = labels
+    problems = labels = _labels(runs)
     for name in _CONDITIONS:
         values = pandas.Series([_short(value) for value in runs[name]], index=runs.index, dtype=object)
         known = values.where(runs[name].notna())  # a run that crashed does not know its data
         differ = known.groupby(labels).transform("nunique") > 1
         problems = problems.mask(differ, problems + f" {name}=" + values)
     return problems
+
+
+def _labels(runs: pandas.DataFrame) -> pandas.Series[str]:
+    return (runs["dataset"] + " " + runs["network"]).str.strip()
 
 
 def _short(value: object) -> str:

@@ -56,7 +56,7 @@ def write_report(
         The path of `index.html`.
 
     Raises:
-        ValueError: If there is no run to show.
+        ValueError: If there is no run to show, or the place of the report is a symbolic link.
 
     Example:
         >>> from cmalight import bench
@@ -68,9 +68,10 @@ def write_report(
     results = found.recorded() if recorded else found.current()
     others = len(found.runs) - len(results.runs)
     if not len(results.runs):
-        why = f"its {others} results are of other code or of another spec" if others else "run a spec into it first"
-        hint = "; `recorded` shows those of the last run" if others and not recorded else ""
-        raise ValueError(f"{directory} has no results to report: {why}{hint}")
+        hint = "" if recorded else "; `recorded` shows those of the last run"
+        why = [f"its {others} results are of other code or of another spec{hint}"] if others else []
+        why = [*why, *results.obstacles] or ["run a spec into it first"]
+        raise ValueError(f"{directory} has no results to report: {'; '.join(why)}")
     notes = list(results.notes)
     if others:
         are = "result is" if others == 1 else "results are"
@@ -81,6 +82,9 @@ def write_report(
     name = source.resolve().name.removesuffix(".tar.xz")
     place = source / "report" if source.is_dir() else source.with_name(f"{name}-report")
     place = place if out is None else Path(out)
+    for part in (place / "tables", *([place] if out is None else [])):
+        if part.is_symlink():  # the folder may come from others
+            raise ValueError(f"{part} is a symbolic link; delete it, or choose another folder with `out`")
     table = analysis.results_table(analysis.best_of_grid(results))
     tables = {"results.csv": table, "runs.csv": results.runs, "points.csv": results.points}
     html = render_page(results, title=name, notes=notes, tables=[f"tables/{file}" for file in tables])

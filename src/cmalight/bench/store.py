@@ -68,8 +68,13 @@ def merge(folders: Sequence[str | Path], out: str | Path) -> int:
 
     Returns:
         How many results `out` has then.
+
+    Raises:
+        ValueError: If a source is no results folder, or the archive `out` exists.
     """
     out = Path(out)
+    if out.name.endswith(_ARCHIVE) and out.exists():
+        raise ValueError(f"{out} exists; choose another name, or delete it first")
     sources = [*([out] if (out / "runs").is_dir() else []), *folders]
     found: dict[str, Result] = {}
     for result in (one for source in sources for one in read_results(source)):
