@@ -158,6 +158,15 @@ def test_data_that_are_not_here_are_named_once_before_the_first_run_and_never_tr
     assert bench.status(tmp_path / "out") == {"done": 4, "left": 8}
 
 
+def test_a_forecast_names_the_data_that_are_not_here_as_the_run_does(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("CMALIGHT_DATA", raising=False)
+    assert len(bench.forecast(spec(datasets=["mv", "diabetes"], seeds=2))) == 5
+    assert [record.getMessage() for record in caplog.records] == [
+        "the data set mv is not on this machine; get it by: cmalight datasets fetch mv; 2 runs wait for it"
+    ]
+
+
 @pytest.mark.parametrize("shard", ["0/2", "3/2", "a/b", "2"])
 def test_a_wrong_shard_is_refused(tmp_path, shard):
     with pytest.raises(ValueError, match="Invalid shard"):

@@ -47,6 +47,9 @@ def keys(**changes):
         ({"workloads": ["gpt"]}, "a workload is a function of yours, file.py:name; got 'gpt'"),
         ({"epochs": None, "seconds": float("inf")}, "seconds: Input should be a finite number, got inf"),
         ({"epochs": None, "seconds": float("nan")}, "seconds: Input should be"),
+        ({"epochs": None, "seconds": 1e300}, "seconds: Input should be less than or equal to 31536000, got 1e+300"),
+        ({"extends": "paper"}, '`extends` works in spec files only, and "..." in files that have it'),
+        ({"solvers": ["...", "auto"]}, '`extends` works in spec files only, and "..." in files that have it'),
         ({"epochs": 10**30}, "epochs: Input should be less than or equal to"),
         ({"grid": {"lr": []}}, "grid.lr"),
     ],
@@ -74,6 +77,12 @@ def test_wrong_options_of_own_code_are_found_before_running(changes, message):
     with pytest.raises(SpecError) as error:
         spec(**changes)
     assert message in str(error.value)
+
+
+def test_a_list_with_a_wrong_entry_is_not_called_empty():
+    with pytest.raises(SpecError) as error:
+        spec(solvers=[{"solver": "adam", "grid": {"lr": 1}}])
+    assert str(error.value) == "spec: solvers.0.grid.lr: Input should be a valid list, got 1"
 
 
 def test_all_mistakes_are_named_at_once():

@@ -23,6 +23,7 @@ _FILES = ("dataset", "network", "workload", "solver")
 _KEY_DIGITS = 32
 _LARGEST = 1e100
 _WALL_FACTOR, _WALL_GRACE, _WALL_WITHOUT_CLOCK = 10.0, 60.0, 86_400.0
+_YEAR = 31_536_000.0
 _WALL_LONGEST = 2_000_000.0  # the system cannot wait for more than 2**31 milliseconds
 
 
@@ -49,7 +50,7 @@ class Conditions(Frozen):
     """What holds for every run of a study.
 
     Attributes:
-        seconds: Budget on the training clock; measuring does not count.
+        seconds: Budget on the training clock, a year at most; measuring does not count.
         epochs: Budget in epochs.
         batches: Budget in batches: the nearest whole number of epochs, at least one.
         target_loss: Stop after the epoch in which the measured training loss is this low.
@@ -65,7 +66,7 @@ class Conditions(Frozen):
             Never more than 23 days.
     """
 
-    seconds: PositiveFloat | None = None
+    seconds: Annotated[float, Field(gt=0, le=_YEAR)] | None = None
     epochs: Natural | None = None
     batches: Natural | None = None
     target_loss: float | None = None

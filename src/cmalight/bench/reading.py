@@ -47,11 +47,13 @@ def read_spec(source: Spec | str | Path | Mapping[str, Any], changes: Sequence[s
         tables |= _absolute(tomllib.loads("\n".join(changes)), Path.cwd())
     except tomllib.TOMLDecodeError as error:
         raise SpecError(f"{' '.join(changes)!r} is not TOML ({error}); give changes such as 'seeds = 2'") from error
+    if "extends" in tables or any(isinstance(one, list | tuple) and _INHERITED in one for one in tables.values()):
+        raise SpecError(f'{origin}: `extends` works in spec files only, and "{_INHERITED}" in files that have it')
     try:
         spec = Spec.model_validate(tables)
         wrong = [*_contradictions(spec), *mistakes_in(spec)]
     except ValidationError as error:
-        wrong = [_explained(one) for one in error.errors()]
+        wrong = list(_explanations(error.errors()))
     if wrong:
         raise SpecError(f"{origin}: {'; '.join(wrong)}")
     return spec
@@ -97,6 +99,12 @@ def _absolute(tables: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         if isinstance(found.get(key), list | tuple):
             found[key] = [entry(one, _ENTRIES[key].kind) for one in found[key]]
     return found
+
+
+def _explanations(errors: Sequence[Any]) -> Iterator[str]:
+    """What is wrong; a list whose entries are wrong is not called empty as well."""
+    lists = {one["loc"][:1] for one in errors if len(one["loc"]) > 1}
+    yield from (_explained(one) for one in errors if one["type"] != "too_short" or one["loc"] not in lists)
 
 
 def _explained(error: Any) -> str:

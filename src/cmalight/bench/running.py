@@ -97,8 +97,10 @@ def run(
         known = {result.run.key: result for result in read_results(folder) if result.run.key in wanted}
         left = [one for one in runs if one.key not in known or (retry_failed and known[one.key].is_failure)]
         if in_process or executor == "local":
-            waiting = {result.run.key: result for result in _unavailable(left)}
-            left = [one for one in left if one.key not in waiting]
+            absent = _absent(left)
+            data_absent = [one for one in left if one.key in absent]
+            waiting = {one.key: Result(run=one, status="unavailable", error=absent[one.key]) for one in data_absent}
+            left = [one for one in left if one.key not in absent]
         with _display(len(left), study.name, enabled=progress) as show:
             try:
                 for result in _results(left, executor, workers, in_process=in_process):
@@ -114,7 +116,7 @@ def run(
 
 
 def forecast(spec: Spec, shard: str | None = None) -> list[str]:
-    """What `run` would do, in words.
+    """What `run` would do, in words; a warning names data that are not here, as in `run`.
 
     Args:
         spec: What to compare.
@@ -124,6 +126,7 @@ def forecast(spec: Spec, shard: str | None = None) -> list[str]:
         One line per run, and at last the numbers of runs and starts and the most they can take.
     """
     runs = _shard(plan(spec), shard)
+    _absent(runs)
     starts = len({(one.problem, one.seed) for one in runs})
     limits = [one.killed_after if one.seconds is None else one.seconds for one in runs]
     clock = "until they are killed" if spec.seconds is None else "of training"
@@ -135,14 +138,14 @@ class LostExecutorError(RuntimeError):
     """What ran the runs is gone; finished results are kept."""
 
 
-def _unavailable(runs: Sequence[Run]) -> Iterator[Result]:
-    """Results of the runs whose data is not on this machine; one warning for each reason."""
+def _absent(runs: Sequence[Run]) -> dict[str, str]:
+    """Why runs have no data on this machine, by key; one warning for each reason."""
     from cmalight.bench.problems import absent_data
 
     absent = {one.key: text for one in runs if (text := absent_data(one))}
     for text, number in Counter(absent.values()).items():
         _logger.warning("%s; %d runs wait for it", text, number)
-    yield from (Result(run=one, status="unavailable", error=absent[one.key]) for one in runs if one.key in absent)
+    return absent
 
 
 def _failures(found: Sequence[Result]) -> Iterator[str]:
