@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cmalight.bench import Results
 from cmalight.bench.analysis import (
     COLUMNS,
     best_of_grid,
@@ -115,6 +116,12 @@ def test_wrong_arguments_are_named(wrong, message):
 def test_the_same_run_twice_is_refused():
     with pytest.raises(ValueError, match="a on data 1x5, seed 0: results of different code"):
         solution_costs(results(run("a", [1, 0]), run("a", [1, 0.5])), 0.1)
+
+
+def test_no_run_to_compare_is_said():
+    found = results(run("a", [1, 0]))
+    with pytest.raises(ValueError, match="there is no run to compare"):
+        solution_costs(Results(found.runs[:0], found.points[:0]), 0.1)
 
 
 def test_a_performance_profile_counted_by_hand():

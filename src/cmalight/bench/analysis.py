@@ -61,7 +61,8 @@ def solution_costs(
         One column per solver; inf where the target was not reached or the run failed.
 
     Raises:
-        ValueError: For an unknown argument or solver, and if a solver has several runs of one problem and seed.
+        ValueError: For an unknown argument or solver, without any run, and if a solver has several runs of one problem
+            and seed.
 
     Example:
         >>> from cmalight import bench
@@ -76,6 +77,8 @@ def solution_costs(
     for name in solvers or ():
         check_choice("solvers", name, list(runs["solver"].unique()))
     runs = runs if solvers is None else runs[runs["solver"].isin(list(solvers))]
+    if not len(runs):
+        raise ValueError("there is no run to compare; `missing` of the results says why")
     twice = runs[runs.duplicated([*start, "solver"])]
     if len(twice):
         which = f"{twice['solver'].iloc[0]} on {twice['problem'].iloc[0]}, seed {twice['seed'].iloc[0]}"
