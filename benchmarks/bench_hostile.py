@@ -54,18 +54,21 @@ def train(model: nn.Module, base: Optimizer, data: TensorBatches, steps: int, wa
     objective = Objective(model, loss_fn, TensorBatches(*data.tensors, batch_size=4096, order="fixed"))
     first = objective()
     f = objective if watch == "watched with an objective" else None
-    optimizer = base if watch == "alone" else Controlled(base, model, objective=f)
+    # Both have one schedule. The watchdog's own tells it where the last window ends.
+    optimizer = base if watch == "alone" else Controlled(base, model, objective=f, total_steps=steps)
     outcomes: list[Outcome] = []
     if isinstance(optimizer, Controlled):
         optimizer.on_report(lambda report: outcomes.append(report.outcome))
-    scheduler, step = LambdaLR(optimizer, lambda step: scheduled((step + 0.5) / steps)), 0
+    scheduler = LambdaLR(base, lambda step: scheduled((step + 0.5) / steps)) if watch == "alone" else None
+    step = 0
     while step < steps:
         for inputs, target in data:
             loss = loss_fn(model(inputs), target)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step(loss) if isinstance(optimizer, Controlled) else optimizer.step()
-            scheduler.step()
+            if scheduler is not None:
+                scheduler.step()
             step += 1
             if step == steps:
                 break

@@ -100,7 +100,7 @@ def test_only_the_last_windows_count():
 def test_without_f_a_loss_that_rises_by_the_usual_change_all_the_time_is_no_alarm():
     means = [*range(30, 10, -1), *range(10, 60)]
     assert decided(after(means)[0], 61.0).outcome is Outcome.KEPT
-    assert decided(after(means)[0], 61.0, Ask(1.0)).outcome is Outcome.DISMISSED
+    assert decided(after(means)[0], 61.0, Ask(1.0, 1.0)).outcome is Outcome.DISMISSED
 
 
 # Without f.
