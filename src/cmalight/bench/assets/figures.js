@@ -70,13 +70,16 @@ function drawData(id, view, profiles, unit, why) {
 
 // One box per solver over its runs: `value` gives the number of a run, or null.
 function drawBoxes(id, view, runs, value, xaxis, why) {
-  const traces = view.solvers.toReversed().flatMap((solver) => {
-    const x = runs.filter((run) => run.solver === solver).map(value).filter((one) => one !== null);
-    const { color, symbol } = styleOf(solver), name = short(data.solvers[solver]);
-    const marker = { color, symbol, size: 6 };
-    return x.length ? [{ type: "box", orientation: "h", x, name, marker, line: { width: 1.6 }, boxpoints: "outliers" }] : [];
+  const numbers = (solver) => runs.filter((run) => run.solver === solver).map(value).filter((one) => one !== null);
+  const solvers = view.solvers.toReversed().filter((solver) => numbers(solver).length);
+  const names = solvers.map((solver) => data.solvers[solver]);
+  const traces = solvers.map((solver, n) => {
+    const { color, symbol } = styleOf(solver), marker = { color, symbol, size: 6 };
+    const look = { marker, line: { width: 1.6 }, boxpoints: "outliers" };
+    return { type: "box", orientation: "h", x: numbers(solver), name: plain(names[n]), ...look };
   });
-  draw(id, traces, xaxis, { title: "" }, why, { margin: { l: 10, r: 12, t: 10, b: 44 } });
+  const ticks = { tickvals: names.map(plain), ticktext: names.map(short) };  // two names may be short alike
+  draw(id, traces, xaxis, { title: "", ...ticks }, why, { margin: { l: 10, r: 12, t: 10, b: 44 } });
 }
 
 // One thin line per run, with a cross at the end of a run that failed.
