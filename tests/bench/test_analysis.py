@@ -225,8 +225,10 @@ def test_the_second_sentence_is_about_unseen_data():
     made += [run("b", [1, 1, 0], validation=[1, 0.5, 0.95], problem="r")]
     found = results(*made)
     table = solution_costs(found, 0.1)
-    assert summary(table) == "a was quickest on 3 of 3 problems."
+    assert summary(table) == "a reached the target in the least training time on 3 of 3 problems."
     assert unseen_summary(found, table) == "On unseen data, b ended lowest on 2 of 3 problems."
+    blind = results(*made, *(run(solver, [1, 0], problem="without") for solver in "ab"))
+    assert unseen_summary(blind, solution_costs(blind, 0.1)) == "On unseen data, b ended lowest on 2 of 3 problems."
     without = results(run("a", [1, 0]), run("b", [1, 0]))
     assert (
         unseen_summary(without, solution_costs(without, 0.1)) == "No loss on unseen data was measured for every solver."
@@ -256,9 +258,9 @@ def test_profiles_equal_a_count(rows, place):
 @pytest.mark.parametrize(
     ("rows", "measure", "sentence"),
     [
-        ([[1, 2], [1, 4], [3, 1]], "seconds", "a was quickest on 2 of 3 problems."),
-        ([[1, 2], [3, 1]], "work", "a and b were cheapest by work on 1 of 2 problems each."),
-        ([[INF, 2]], "evaluations", "b was cheapest by evaluations on 1 of 1 problem."),
+        ([[1, 2], [1, 4], [3, 1]], "seconds", "a reached the target in the least training time on 2 of 3 problems."),
+        ([[1, 2], [3, 1]], "work", "a and b reached the target with the least work on 1 of 2 problems each."),
+        ([[INF, 2]], "evaluations", "b reached the target with the fewest evaluations on 1 of 1 problem."),
         ([[INF, INF], [INF, INF]], "epochs", "No solver reached the target on any of 2 problems."),
         ([], "seconds", "No problem has a result of every solver yet."),
     ],
@@ -269,8 +271,11 @@ def test_the_sentence(rows, measure, sentence):
 
 def test_the_sentence_over_single_seeds_counts_starts():
     found = results(run("a", [1, 0]), run("a", [1, 0], seed=1), run("b", [1, 1, 0]), run("b", [1, 1, 0], seed=1))
-    assert summary(solution_costs(found, 0.1, per="seed")) == "a was quickest on 2 of 2 starts."
-    assert summary(solution_costs(found, 0.1)) == "a was quickest on 1 of 1 problem."
+    assert (
+        summary(solution_costs(found, 0.1, per="seed"))
+        == "a reached the target in the least training time on 2 of 2 starts."
+    )
+    assert summary(solution_costs(found, 0.1)) == "a reached the target in the least training time on 1 of 1 problem."
 
 
 def test_the_table_never_skips_a_failed_seed():

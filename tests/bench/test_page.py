@@ -237,6 +237,17 @@ def test_a_filter_keeps_the_problems_with_all_its_words_in_every_part_of_the_pag
     assert page.locator("#heat tbody tr").count() == 3
 
 
+def test_the_menu_of_single_problems_follows_the_filter_and_the_page_says_that_none_matches(opened):
+    page = opened()
+    page.locator("[name=filter]").fill("bikes")
+    assert page.evaluate("[...controls.problem.options].filter(o => !o.hidden).map(o => o.value)") == ["bikes 3x20"]
+    assert page.locator("[name=problem]").input_value() == "bikes 3x20"
+    page.locator("[name=filter]").fill("nothing has these words")
+    assert page.inner_text("h1") == "No problem matches the filter."
+    for plot in ("profile-0-0", "data-profile", "box-accepted"):
+        assert "No problem matches the filter." in page.locator(f"#{plot}").text_content()
+
+
 def test_the_headline_comes_first_then_all_problems_then_single_ones(opened):
     page = opened()
     tops = [
@@ -251,7 +262,24 @@ def test_box_plots_are_over_the_runs_of_each_solver(opened, found):
     assert list(boxes) == ["auto"]
     assert boxes["auto"]["x"] == [0.9] * 18
     assert drawn(page, "box-evaluations")["auto"]["x"] == [1.0] * 18  # 12 in 12 epochs
-    assert set(drawn(page, "box-evaluations")) == {"auto", "adam", markup(f"{NASTY[:23]}…")}
+    assert set(drawn(page, "box-evaluations")) == {"auto", "adam", markup(NASTY)}
+    assert f"{NASTY[:23]}…" in page.locator("#box-evaluations .yaxislayer-above").all_text_contents()[0]
+
+
+def test_names_that_are_short_alike_have_a_box_each(opened, write):
+    names = ["the same twenty-four letters and a", "the same twenty-four letters and b"]
+    made = [run(name, [1, 0.5], accepted=accepted) for name, accepted in zip(names, (0.25, 0.75), strict=True)]
+    page = opened(address=write(results(*made)))
+    ticks = page.locator("#box-accepted .yaxislayer-above text").all_text_contents()
+    assert ticks == [f"{names[0][:23]}…"] * 2
+
+
+def test_what_has_no_unseen_data_is_no_loss_on_them(opened, write):
+    made = [run("a", [1, 0.5], validation=[1, 0.5]), run("b", [1, 0.6], validation=[1, 0.7])]
+    made += [run(solver, [1, 0.5], problem="without") for solver in "ab"]
+    page = opened(address=write(results(*made)))
+    assert "On unseen data, a ended lowest on 1 of 1 problem." in page.inner_text("h1")
+    assert "lowest on unseen data (of 1)" in page.locator("#solver-table").text_content()
 
 
 def test_the_heat_map_has_each_number_over_the_least_of_its_row(opened, found):
@@ -336,7 +364,9 @@ def test_the_best_of_a_grid_is_shown_and_its_members_can_be(opened, write):
     made = [run(f"adam lr={lr}", [1, loss], grid="adam") for lr, loss in ((1, 0.5), (2, 0.25))]
     page = opened(address=write(results(*made, run("sgd", [1, 0.4]))))
     assert [box.is_checked() for box in page.locator("#solvers input").all()] == [False, False, True, True]
-    assert page.inner_text("h1").startswith("adam, best of 2 was quickest on 1 of 1 problem.")
+    assert page.inner_text("h1").startswith(
+        "adam, best of 2 reached the target in the least training time on 1 of 1 problem."
+    )
     press(page, "adam lr=1")
     assert page.evaluate("location.hash") == "#show=adam+lr%3D1"
     assert "adam lr=1" in drawn(page, "profile-0-0")
@@ -474,7 +504,8 @@ def test_a_download_is_the_figure_on_the_page_with_a_legend(opened, tmp_path, ki
 def test_a_single_run_without_validation_has_a_page(opened, write):
     page = opened(400, write(results(run("a", [1, 0.5], lr=[math.nan] * 2))))
     assert page.inner_text("h1") == (
-        "a was quickest on 1 of 1 problem. No loss on unseen data was measured for every solver."
+        "a reached the target in the least training time on 1 of 1 problem. "
+        "No loss on unseen data was measured for every solver."
     )
     assert "Nothing was measured." in page.locator("#other").text_content()
     assert page.locator("[name=loss]").is_hidden()

@@ -58,7 +58,7 @@ def test_the_example_of_the_page_on_costs_runs(tmp_path, spec, monkeypatch, caps
     fill(tmp_path / "results", spec)
     monkeypatch.chdir(tmp_path)
     exec(example, {})
-    assert capsys.readouterr().out.startswith("adam was quickest on 1 of 1 problem. ")
+    assert capsys.readouterr().out.startswith("adam reached the target in the least training time on 1 of 1 problem. ")
 
 
 def test_results_of_other_code_are_left_out_in_one_line(tmp_path, spec):

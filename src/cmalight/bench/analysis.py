@@ -22,9 +22,10 @@ Measure = Literal["seconds", "work", "evaluations", "epochs"]
 Loss = Literal["train_loss", "validation_loss"]
 Per = Literal["problem", "seed"]
 
-# The column of `points` that holds a cost, and the word of the summary for the solver with the least.
+# The column of `points` that holds a cost, and how the summary says that a solver has the least.
 COLUMNS = {"seconds": "seconds", "work": "work", "evaluations": "evaluated_passes", "epochs": "epoch"}
-BEST = {"seconds": "quickest", **{name: f"cheapest by {name}" for name in ("work", "evaluations", "epochs")}}
+BEST = {"seconds": "in the least training time", "work": "with the least work"}
+BEST |= {"evaluations": "with the fewest evaluations", "epochs": "in the fewest epochs"}
 LOSSES: tuple[str, ...] = get_args(Loss)
 TABLE_TAUS = (1e-1, 1e-2, 1e-4)
 # What a run reached, and what counts for one that failed: worse than anything that can be reached.
@@ -217,7 +218,7 @@ def _fractions(values: pandas.DataFrame, *, start: float, name: str) -> pandas.D
 
 
 def summary(costs: pandas.DataFrame, *, measure: Measure = "seconds") -> str:
-    """The comparison by costs in one sentence, such as "auto was quickest on 6 of 8 problems."
+    """The costs in one sentence, such as "auto reached the target with the least work on 6 of 8 problems."
 
     Args:
         costs: One row per problem, one column per solver, inf for never; what `solution_costs` gives.
@@ -228,7 +229,7 @@ def summary(costs: pandas.DataFrame, *, measure: Measure = "seconds") -> str:
     """
     if not len(costs):
         return "No problem has a result of every solver yet."
-    ahead = _ahead(ratios(costs) == 1, _counted(costs), f"was {BEST[measure]}", f"were {BEST[measure]}")
+    ahead = _ahead(ratios(costs) == 1, _counted(costs), f"reached the target {BEST[measure]}")
     return ahead or f"No solver reached the target on any of {_counted(costs)}."
 
 
@@ -240,11 +241,12 @@ def unseen_summary(results: Results, costs: pandas.DataFrame) -> str:
         costs: What `solution_costs` gives; the sentence is about its problems and solvers.
 
     Returns:
-        The sentence, by the median final validation loss over the seeds; a failed run counts as infinite.
+        The sentence, by the median final validation loss over the seeds; a failed run counts as infinite, and a problem
+        without unseen data does not count.
     """
-    losses = unseen_losses(results).reindex(index=costs.index.unique("problem"), columns=costs.columns)
-    best = losses.min(axis=1, skipna=False)
-    ahead = _ahead(losses.eq(best, axis=0) & np.isfinite(losses), _counted(losses), "ended lowest", "ended lowest")
+    losses = unseen_losses(results).reindex(index=costs.index.unique("problem"), columns=costs.columns).dropna()
+    is_lowest = losses.eq(losses.min(axis=1), axis=0) & np.isfinite(losses)
+    ahead = _ahead(is_lowest, _counted(losses), "ended lowest")
     return f"On unseen data, {ahead}" if ahead else "No loss on unseen data was measured for every solver."
 
 
@@ -260,7 +262,7 @@ def _counted(costs: pandas.DataFrame) -> str:
     return f"{len(costs)} {'start' if costs.index.nlevels > 1 else 'problem'}{'s' * (len(costs) > 1)}"
 
 
-def _ahead(won: pandas.DataFrame, total: str, one: str, several: str) -> str:
+def _ahead(won: pandas.DataFrame, total: str, verb: str) -> str:
     """Which solvers won most often; "" if none won."""
     wins = won.sum()
     most = int(wins.max()) if len(wins) else 0
@@ -268,8 +270,8 @@ def _ahead(won: pandas.DataFrame, total: str, one: str, several: str) -> str:
         return ""
     *others, last = wins.index[wins == most]
     if not others:
-        return f"{last} {one} on {most} of {total}."
-    return f"{', '.join(others)} and {last} {several} on {most} of {total} each."
+        return f"{last} {verb} on {most} of {total}."
+    return f"{', '.join(others)} and {last} {verb} on {most} of {total} each."
 
 
 def status_text(statuses: Iterable[str]) -> str:

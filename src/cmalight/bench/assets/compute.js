@@ -6,6 +6,7 @@ const points = Object.fromEntries(Object.entries(data.points).map(([name, text])
   return [name, new Float64Array(bytes.buffer)];
 }));
 const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+const NO_MATCH = "No problem matches the filter.";
 const least = (values) => values.reduce((a, b) => Math.min(a, b), Infinity);
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 
@@ -108,31 +109,33 @@ function reachedOf(problem, solver, name) {
   return own.length ? quantile(own.map((run) => (run.status === "done" ? run[name] ?? Infinity : Infinity)), 0.5) : NaN;
 }
 
-// One loss on unseen data for each problem and solver shown.
+// One loss on unseen data for each problem that has such data and each solver shown.
 function unseenOf(view, rows) {
-  return [...new Set(rows.map((row) => row.problem))].map((problem) => (
+  const losses = [...new Set(rows.map((row) => row.problem))].map((problem) => (
     view.solvers.map((solver) => reachedOf(problem, solver, "final_validation_loss"))));
+  return losses.filter((row) => !row.includes(NaN));
 }
 
-const isLowest = (row) => row.map((value) => value < Infinity && !row.includes(NaN) && value === least(row));
+const isLowest = (row) => row.map((value) => value < Infinity && value === least(row));
 
 // The sentences on top, in the words that Python has for them.
-function ahead(view, won, noun, one, several) {
+function ahead(view, won, noun, verb) {
   const wins = view.solvers.map((_, n) => won.filter((row) => row[n]).length), most = Math.max(...wins);
   if (!most) return "";
   const names = view.solvers.filter((_, n) => wins[n] === most).map((solver) => data.solvers[solver]);
   const [last, ...others] = names.toReversed(), total = count(won.length, noun);
-  if (!others.length) return `${last} ${one} on ${most} of ${total}.`;
-  return `${others.toReversed().join(", ")} and ${last} ${several} on ${most} of ${total} each.`;
+  if (!others.length) return `${last} ${verb} on ${most} of ${total}.`;
+  return `${others.toReversed().join(", ")} and ${last} ${verb} on ${most} of ${total} each.`;
 }
 
 function summaryOf(view, rows, ratios) {
   if (!view.solvers.length) return "No solver is shown.";
+  if (!view.problems.length) return NO_MATCH;
   if (!rows.length) return "No problem has a result of every solver yet.";
-  const noun = view.per === "seed" ? "start" : "problem", word = data.best[view.measure];
+  const noun = view.per === "seed" ? "start" : "problem";
   const won = ratios.map((row) => row.map((ratio) => ratio === 1));
-  const unseen = ahead(view, unseenOf(view, rows).map(isLowest), "problem", "ended lowest", "ended lowest");
-  const first = ahead(view, won, noun, `was ${word}`, `were ${word}`)
+  const unseen = ahead(view, unseenOf(view, rows).map(isLowest), "problem", "ended lowest");
+  const first = ahead(view, won, noun, `reached the target ${data.best[view.measure]}`)
     || `No solver reached the target on any of ${count(rows.length, noun)}.`;
   return `${first} ${unseen ? `On unseen data, ${unseen}` : "No loss on unseen data was measured for every solver."}`;
 }

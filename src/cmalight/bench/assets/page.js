@@ -27,6 +27,11 @@ function chosen() {
   return { ...Object.fromEntries(values), tau: Number(values.get("tau")), solvers, problems };
 }
 
+function whyEmpty({ solvers, problems }, otherwise) {
+  if (!solvers.length) return NO_SOLVER;
+  return problems.length ? otherwise : NO_MATCH;
+}
+
 function drawSummary(view, rows, ratios) {
   at("summary").textContent = summaryOf(view, rows, ratios);
   const seeds = new Set(data.runs.map((run) => run.seed)).size, loss = label("loss");
@@ -40,7 +45,7 @@ function drawSummary(view, rows, ratios) {
 
 // The performance profiles of the paper's Figs. 2 to 4: one row of figures per group of problems.
 function drawProfiles(view, rows) {
-  const why = view.solvers.length ? "No problem has a result of every solver shown." : NO_SOLVER;
+  const why = whyEmpty(view, "No problem has a result of every solver shown.");
   const profiles = (own, values, start) => (own.length ? view.solvers.map((_, n) => fractionsOf(values(n), start)) : []);
   data.tableTaus.forEach((tau, column) => {
     const all = costsOf({ ...view, tau });
@@ -104,7 +109,7 @@ function drawSolvers(view, rows, ratios) {
 
 // The box plots of the paper's Fig. 1.
 function drawAllBoxes(view) {
-  const runs = runsOf(view), why = view.solvers.length ? "No solver shown reports it." : NO_SOLVER;
+  const runs = runsOf(view), why = whyEmpty(view, "No solver shown reports it.");
   const perEpoch = (run) => (run.epochs && run.evaluations !== null ? run.evaluations / run.epochs : null);
   drawBoxes("box-evaluations", view, runs, perEpoch, { title: "evaluations of f per epoch", rangemode: "tozero" }, why);
   drawBoxes("box-accepted", view, runs, (run) => run.accepted, { title: "accepted epochs", tickformat: ".0%", range: [-0.03, 1.03] }, why);
@@ -210,7 +215,15 @@ function drawResults(view) {
   at("result-table").replaceChildren(head("solver", "runs", ...columns.map((column) => column.title)), ...bodies);
 }
 
+// The menu of single problems has those that match the filter; if none does, all.
+function filterMenu({ problems }) {
+  const names = problems.map((problem) => data.problems[problem].name), menu = controls.problem;
+  for (const option of menu.options) option.hidden = names.length > 0 && !names.includes(option.value);
+  if (menu.selectedOptions[0].hidden) menu.value = names[0];
+}
+
 function drawAll() {
+  filterMenu(chosen());
   const view = chosen(), rows = costsOf(view), ratios = ratiosOf(rows);
   drawSummary(view, rows, ratios);
   drawProfiles(view, rows);
