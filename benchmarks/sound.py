@@ -491,6 +491,27 @@ def stream(seed: int, *, drifts: bool = False) -> Task:
     return Task(model, loss_of, batches, 1200, 1, soap(3e-3), [(x, target(x, drifts))], constant)
 
 
+def tasks(seed: int) -> Task:
+    """Two tasks by turns, in blocks of 100 steps; the loss of one is 25 times as high at first."""
+    x = torch.randn(2000, 10, generator=drawn(0))
+    targets = x[:, :1].sin(), 5 * x[:, 1:2] * x[:, 2:3]
+    torch.manual_seed(seed)
+    model = mlp(10, 64, 64, 2)
+
+    def batches(epoch: int) -> Iterator[Batch]:
+        draw = drawn(1000 * seed + epoch)
+        for step in range(1200):
+            rows, task = torch.randint(2000, (32,), generator=draw), step // 100 % 2
+            yield x[rows], targets[task][rows], torch.tensor(task)
+
+    def loss_of(batch: Batch) -> Tensor:
+        inputs, target, task = batch
+        return functional.mse_loss(model(inputs)[:, int(task) : int(task) + 1], target)
+
+    data = [(x, target, torch.tensor(task)) for task, target in enumerate(targets)]
+    return Task(model, loss_of, batches, 1200, 1, adamw(1e-3), data, constant)
+
+
 def restarts(seed: int) -> Task:
     """A cosine that jumps back to its peak three times: the loss rises each time, on purpose."""
     data = blobs(1000, 20, 5)
@@ -541,6 +562,7 @@ SOUND = (
     Sound("one batch per epoch", full_batch),
     Sound("fine-tuning", fine_tuning),
     Sound("stream", stream),
+    Sound("tasks by turns", tasks, has_f=False),
     Sound("stream that drifts", lambda seed: stream(seed, drifts=True), has_f=False),
     Sound("warm restarts", restarts),
 )
