@@ -717,3 +717,12 @@ def test_the_last_window_ends_with_the_run():
 def test_no_step_at_all_is_a_mistake_in_the_loader():
     with pytest.raises(ValueError, match="total_steps is 0: the loader has no batch"):
         Auto(network(), total_steps=0)
+
+
+def test_probes_cost_two_percent_of_a_run_of_1300_steps_and_less_of_longer_ones(monkeypatch):
+    """18 probes of four batches each, forward only: as much as 24 steps."""
+    model, batches, probed = network(), data(), []
+    monkeypatch.setattr(Objective, "probe", lambda self: probed.append(1) or 0.0)
+    optimizer = Controlled(adam(model), model, objective=Objective(model, MSE, batches))
+    take_steps(optimizer, model, batches, 400)
+    assert len(probed) <= 18
