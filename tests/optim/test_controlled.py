@@ -723,6 +723,6 @@ def test_probes_cost_two_percent_of_a_run_of_1300_steps_and_less_of_longer_ones(
     """18 probes of four batches each, forward only: as much as 24 steps."""
     model, batches, probed = network(), data(), []
     monkeypatch.setattr(Objective, "probe", lambda self: probed.append(1) or 0.0)
-    optimizer = Controlled(adam(model), model, objective=Objective(model, MSE, batches))
+    optimizer = Controlled(adam(model), model, objective=Objective(model, MSE, batches), total_steps=400)
     take_steps(optimizer, model, batches, 400)
     assert len(probed) <= 18
