@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from types import FrameType
 
 
 def main() -> None:
@@ -22,8 +23,20 @@ def main() -> None:
             return
         sys.stderr.write('cmalight: error: the command needs click: pip install "cmalight[bench]"\n')
         sys.exit(2)
+    was_interrupted = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        was_interrupted.append(number)
+        signal.default_int_handler(number, frame)
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
     try:
         command(prog_name="cmalight")
+    except Exception:
+        if was_interrupted:  # libraries turn a Ctrl-C during their import into errors of their own
+            sys.exit(130)
+        raise
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C while Python shuts down would print a traceback
 
