@@ -45,9 +45,9 @@ def info(name: str) -> None:
 
 
 @datasets.command()
-@click.argument("names", metavar="NAME...", nargs=-1, required=True, help="Names that `cmalight datasets list` shows.")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
 def fetch(names: tuple[str, ...]) -> None:
-    """Download the data sets NAME... that are not here, check and cache them."""
+    """Download the data sets NAME... of `cmalight datasets list` that are not here, check and cache them."""
     from cmalight import datasets as library
 
     for name in names:
