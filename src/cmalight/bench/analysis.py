@@ -255,7 +255,7 @@ def unseen_losses(results: Results) -> pandas.DataFrame:
     runs = results.runs
     measured = runs.groupby("problem")["final_validation_loss"].transform("count") > 0
     losses = runs["final_validation_loss"].where(runs["status"] == "done").fillna(np.inf).where(measured)
-    return losses.groupby([runs["problem"], runs["solver"]], sort=False).median().unstack(sort=False)
+    return losses.groupby([runs["problem"], runs["solver"]], sort=False).median().unstack()
 
 
 def _counted(costs: pandas.DataFrame) -> str:
