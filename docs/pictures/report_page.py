@@ -10,7 +10,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 PICTURE = Path(__file__).parents[1] / "guides" / "report-page.png"
-WIDTH, HEIGHT = 1200, 1010
+WIDTH, HEIGHT = 1440, 1330
 
 
 def main() -> None:
