@@ -1,14 +1,15 @@
 """The numbers and the figures of paper.md, from the runs in paper.csv.
 
     python docs/results/paper.py                        writes the page's tables and its figures
-    python docs/results/paper.py --collect PRINTED PUBLIC --budgets 2 10 --cifar CIFAR
+    python docs/results/paper.py --collect PRINTED PUBLIC --cifar CIFAR
                                                         makes paper.csv and cifar.csv of results folders first
 
-A run of 10 s is also one of 2 s: what it had reached by then. The first budget may not be longer than the study's.
+A run of 6 s is also one of 1.5 s: what it had reached by then. No budget may be longer than the study's.
 Needs the `bench` extra; --collect also needs the data sets.
 """
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,8 +44,12 @@ PLATEAU = (
     ("printed", "cmalight", "CMALight, printed"),
     ("public", "cmalight", "CMALight, public code"),
     ("public", "coff", "COFF_IG"),
-    ("public", "adam", "Adam, public code"),
-    ("public", "auto", "`Auto` (earlier watchdog)"),
+    ("public", "cma", "CMA, public code"),
+    ("public", "ig", "IG, public code"),
+    ("public", "adadelta", "Adadelta"),
+    ("public", "adagrad", "Adagrad"),
+    ("public", "adam", "Adam"),
+    ("public", "auto", "`Auto`"),
 )
 CONSTANT = 0.98  # of the variance: a run that ends above has not left the constant prediction
 RESAMPLES, FEWEST_SETS = 2000, 5
@@ -61,6 +66,21 @@ COLOURS = {
     "adadelta": "#cc79a7",
 }
 LABELS = {"cmalight": "CMALight", "coff": "COFF_IG", "cma": "CMA", "ig": "IG"}
+CIFAR_COLOURS = {
+    "cmalight, printed": "#56b4e9",
+    "cmalight, public code": "#0072b2",
+    "adam": "#d55e00",
+    "adagrad": "#e69f00",
+    "adadelta": "#cc79a7",
+    "sgd-momentum": "#999999",
+    "auto": "#000000",
+}
+CIFAR_LABELS = {
+    "cmalight, printed": "CMALight, printed",
+    "cmalight, public code": "CMALight, public",
+    "sgd-momentum": "SGD, momentum",
+    "auto": "Auto",
+}
 
 
 def collect(folders: dict[str, Path], budgets: list[float]) -> pd.DataFrame:
@@ -109,7 +129,7 @@ def collect_cifar(folder: Path) -> pd.DataFrame:
     """Loss and accuracy of each run at its measured points."""
     results = load(folder).recorded()
     runs = results.runs[["key", "solver", "seed"]]
-    columns = ["solver", "seed", "seconds", "epoch", "train_loss", "accuracy"]
+    columns = ["solver", "seed", "step", "seconds", "epoch", "train_loss", "accuracy"]
     return results.points.merge(runs, on="key")[columns]
 
 
@@ -281,19 +301,41 @@ def longest(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def plateau(runs: pd.DataFrame) -> str:
-    """How many runs left the constant, by network."""
+    """How many runs left the constant by network, at the shortest and at the longest budget."""
+    return _by_network(runs, "left the constant", _left)
+
+
+def losses(runs: pd.DataFrame) -> str:
+    """The loss over the variance by network: geometric means over data sets and starts, at both budgets."""
+    return _by_network(runs, "loss over variance", _relative_loss)
+
+
+def _left(runs: pd.DataFrame) -> str:
+    return f"{left_the_constant(runs).sum()} of {len(runs)}"
+
+
+def _relative_loss(runs: pd.DataFrame) -> str:
+    """A run that failed or diverged counts as one that stayed at the constant."""
+    relative = (runs["loss"] / runs["variance"]).fillna(1.0).clip(lower=1e-12)
+    return f"{np.exp(np.log(relative).mean()):.2g}"
+
+
+def _by_network(runs: pd.DataFrame, title: str, cell_of: Callable[[pd.DataFrame], str]) -> str:
     lines = [
-        f"| left the constant | {' | '.join(f'[{one}]' for one in NETWORKS)} |",
+        f"| {title} | {' | '.join(f'[{one}]' for one in NETWORKS)} |",
         "|---|---|---|---|---|",
     ]
-    runs = longest(runs)
     for reading, solver, label in PLATEAU:
         if not has(runs, reading, solver):
             continue
         own = runs[(runs["reading"] == reading) & (runs["solver"] == solver)]
-        left = left_the_constant(own).groupby(own["network"])
-        shares = [f"{left.sum().get(one, 0)} of {left.size().get(one, 0)}" for one in NETWORKS]
-        lines.append(f"| {label} | {' | '.join(shares)} |")
+        cells = []
+        for network in NETWORKS:
+            there = own[own["network"] == network]
+            budgets = sorted(there["budget"].unique())
+            found = [cell_of(there[there["budget"] == budget]) for budget in budgets]
+            cells.append(" → ".join(dict.fromkeys(found)))
+        lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -344,7 +386,7 @@ def profiles(runs: pd.DataFrame, tau: str) -> str:
                     style = f'fill="none" stroke="{colour}" stroke-width="2"'
                     lines.append(f'<polyline points="{points}" {style}/>')
             lines.append("</g>")
-    return "\n".join([*lines, *legend(), "</svg>", ""])
+    return "\n".join([*lines, *legend(COLOURS), "</svg>", ""])
 
 
 def boxes(runs: pd.DataFrame) -> str:
@@ -390,13 +432,14 @@ def opened(height: int) -> list[str]:
     ]
 
 
-def legend() -> list[str]:
+def legend(colours: dict[str, str], left: int = 672) -> list[str]:
     """The solvers and their colours."""
     lines = []
-    for place, (solver, colour) in enumerate(COLOURS.items()):
+    for place, (solver, colour) in enumerate(colours.items()):
         y = 60 + 22 * place
-        lines.append(f'<path d="M672 {y}h20" stroke="{colour}" stroke-width="3"/>')
-        lines.append(f'<text x="698" y="{y + 4}">{LABELS.get(solver, solver.capitalize())}</text>')
+        label = (LABELS | CIFAR_LABELS).get(solver, solver.capitalize())
+        lines.append(f'<path d="M{left} {y}h20" stroke="{colour}" stroke-width="3"/>')
+        lines.append(f'<text x="{left + 26}" y="{y + 4}">{label}</text>')
     return lines
 
 
@@ -407,16 +450,77 @@ FIGURES = {
 
 
 def axes(left: float, label: str) -> list[str]:
-    """Frame, ticks and labels of a panel."""
-    lines = [f'<path d="M{left} 40V250H{left + WIDTH}" fill="none" stroke="#444"/>']
-    for ratio in (1, 10, 100):
-        x = left + WIDTH * np.log(ratio) / np.log(WORST_RATIO)
-        lines.append(f'<text x="{x:.0f}" y="266" text-anchor="middle">{ratio}</text>')
-    for share in (0, 0.5, 1):
-        lines.append(
-            f'<text x="{left - 6}" y="{254 - 210 * share:.0f}" text-anchor="end">{share:g}</text>'
-        )
-    return [*lines, f'<text x="{left + WIDTH / 2}" y="288" text-anchor="middle">{label}</text>']
+    """Frame, ticks and labels of a panel with profiles."""
+    ticks = [(WIDTH * np.log(ratio) / np.log(WORST_RATIO), f"{ratio}") for ratio in (1, 10, 100)]
+    return frame(left, WIDTH, ticks, [(height, f"{height:g}") for height in (0, 0.5, 1)], label)
+
+
+def frame(
+    left: float,
+    width: float,
+    across: list[tuple[float, str]],
+    upwards: list[tuple[float, str]],
+    label: str,
+) -> list[str]:
+    """A panel's frame, and its ticks: across in pixels, upwards as fractions of the height."""
+    lines = [f'<path d="M{left} 40V250H{left + width}" fill="none" stroke="#444"/>']
+    for x, text in across:
+        lines.append(f'<text x="{left + x:.0f}" y="266" text-anchor="middle">{text}</text>')
+    for height, text in upwards:
+        y = 254 - 210 * height
+        lines.append(f'<text x="{left - 6}" y="{y:.0f}" text-anchor="end">{text}</text>')
+    return [*lines, f'<text x="{left + width / 2}" y="288" text-anchor="middle">{label}</text>']
+
+
+def cifar_curves(points: pd.DataFrame) -> str:
+    """Fig. 5: accuracy on the test part and training loss against time; medians of the starts."""
+    lines, width = opened(300), 240
+    most = points["seconds"].max()
+    step = 10.0 ** np.floor(np.log10(most))
+    across = [(width * x / most, f"{x:g}") for x in np.arange(0, most + 1, step)]
+    panels = (("accuracy", "accuracy on the test part"), ("train_loss", "training loss"))
+    for left, (column, title) in zip((50, 350), panels, strict=True):
+        highest = 1.0 if column == "accuracy" else 2.5
+        lines.append(f'<text x="{left}" y="24" font-weight="bold">{title}</text>')
+        upwards = [(part, f"{part * highest:g}") for part in (0, 0.2, 0.4, 0.6, 0.8, 1)]
+        lines += frame(left, width, across, upwards, "seconds of the processor")
+        for solver, colour in CIFAR_COLOURS.items():
+            own = points[points["solver"] == solver]
+            if own.empty:
+                continue
+            curve = own.groupby("step")[["seconds", column]].median().sort_index()
+            heights = (curve[column] / highest).clip(0, 1)
+            places = zip(curve["seconds"], heights, strict=True)
+            outline = " ".join(
+                f"{left + width * x / most:.1f},{250 - 210 * y:.1f}" for x, y in places
+            )
+            style = f'fill="none" stroke="{colour}" stroke-width="2"'
+            lines.append(f'<polyline points="{outline}" {style}/>')
+    return "\n".join([*lines, *legend(CIFAR_COLOURS, left=610), "</svg>", ""])
+
+
+def cifar_table(points: pd.DataFrame) -> str:
+    """Where the runs on CIFAR-10 end, and at half of the time: medians of the starts."""
+    lines = [
+        "| | starts | epochs, half time and end | training loss | accuracy on the test part |",
+        "|---|---|---|---|---|",
+    ]
+    most = points["seconds"].max()
+    for solver in CIFAR_COLOURS:
+        own = points[points["solver"] == solver]
+        if own.empty:
+            continue
+        ends = [
+            part.groupby("seed").tail(1).median(numeric_only=True)
+            for part in (own[own["seconds"] <= most / 2], own)
+        ]
+        cells = [
+            " → ".join(f"{end[name]:{form}}" for end in ends)
+            for name, form in (("epoch", ".1f"), ("train_loss", ".2f"), ("accuracy", ".1%"))
+        ]
+        label = CIFAR_LABELS.get(solver, solver.capitalize())
+        lines.append(f"| {label} | {own['seed'].nunique()} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def outline(shares: pd.Series, left: float) -> str:
@@ -430,14 +534,15 @@ def outline(shares: pd.Series, left: float) -> str:
     return " ".join(f"{x:.1f},{250 - 210 * y:.1f}" for x, y in points)
 
 
-BLOCKS = {"table": table, "plateau": plateau, "areas": areas}
+CIFAR_BLOCKS = {"cifar": cifar_table}
+BLOCKS = {"table": table, "losses": losses, "plateau": plateau, "areas": areas}
 
 
 def main() -> None:
     """What the command does."""
     parser = argparse.ArgumentParser(description="Write the numbers of paper.md.")
     parser.add_argument("--collect", nargs=2, type=Path, metavar=("PRINTED", "PUBLIC"))
-    parser.add_argument("--budgets", nargs="+", type=float, default=[2.0, 10.0], metavar="SECONDS")
+    parser.add_argument("--budgets", nargs="+", type=float, default=[1.5, 6.0], metavar="SECONDS")
     parser.add_argument("--cifar", type=Path, metavar="FOLDER")
     options = parser.parse_args()
     if options.collect:
@@ -446,11 +551,17 @@ def main() -> None:
         collected.to_csv(RUNS, index=False, float_format="%.6g")
     if options.cifar:
         collect_cifar(options.cifar).to_csv(CIFAR, index=False, float_format="%.6g")
-    runs = pd.read_csv(RUNS)
+    write(pd.read_csv(RUNS), pd.read_csv(CIFAR))
+
+
+def write(runs: pd.DataFrame, cifar: pd.DataFrame) -> None:
+    """The tables of the pages and the figures."""
     for page in PAGES:
-        page.write_text(filled(page.read_text(encoding="utf-8"), BLOCKS, runs), encoding="utf-8")
+        text = filled(page.read_text(encoding="utf-8"), BLOCKS, runs)
+        page.write_text(filled(text, CIFAR_BLOCKS, cifar), encoding="utf-8")
     for name, draw in FIGURES.items():
         (HERE / name).write_text(draw(runs), encoding="utf-8")
+    (HERE / "paper-fig5.svg").write_text(cifar_curves(cifar), encoding="utf-8")
 
 
 if __name__ == "__main__":
