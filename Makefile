@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-r
 .PHONY: demo test test-fast test-oldest fuzz lint types bench docs docs-serve dist release clean
 
 # Data and page need no network. An interpreter that has all packages is used as it is; else the environment is made.
-NEEDED := import filelock, pandas, plotly, pooch, pydantic, rich, sklearn, torch
+NEEDED := import click, filelock, pandas, plotly, pooch, pydantic, rich, sklearn, torch
 demo:
 	@if $(PYTHON) -c '$(NEEDED)' 2>/dev/null; then PYTHONPATH=src $(PYTHON) -m cmalight demo; \
 	else $(MAKE) $(VENV)/ready && $(BIN)/cmalight demo; fi
@@ -29,7 +29,7 @@ test-fast: $(VENV)/ready
 test-oldest: $(OLDEST)/ready
 	$(OLDEST)/bin/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" -q --ignore tests/docs
 
-# Damaged and hostile files, and interruptions: how many cases of each kind, and which.
+# Ctrl-C at lines of the optimizers: how many, and which.
 CASES ?= 2000
 SEED ?= 0
 fuzz: $(VENV)/ready

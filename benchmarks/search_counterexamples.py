@@ -22,8 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from cmalight.rules.decision import Decision
-from cmalight.rules.epochs import InnerCycle, Known
-from cmalight.rules.paper import Constants, PaperRule
+from cmalight.rules.paper import InnerCycle, Known, PaperRule
 
 Vector = list[float]
 Curve = Callable[[float], tuple[float, float]]  # ψ and ψ'
@@ -176,7 +175,7 @@ def orders(batches: int, order: str) -> Iterator[list[int]]:
 
 def epochs_of(pair: Pair, *, certified: bool, order: str) -> Iterator[Epoch]:
     """Under the paper's rule with its default constants, without end."""
-    rule = PaperRule(Constants(0.75, 1e-2, 1e-2), delta=0.9, max_extrapolations=100, certified=certified)
+    rule = PaperRule(theta=0.75, tau=1e-2, gamma=1e-2, delta=0.9, max_extrapolations=100, certified=certified)
     w, zeta, batches = pair.start, pair.lr, float(len(pair.batches))
     f_0 = Line(pair, w, w, zeta, None).f_at(0.0)
     known = Known(f_0, f_0, f_0)

@@ -35,7 +35,7 @@ autodoc_member_order = "bysource"
 napoleon_use_ivar = True
 # Types of other packages, and of ours that nobody is promised, are shown and lead nowhere.
 nitpick_ignore_regex = [
-    ("py:.*", r"(abc|collections|concurrent|numpy|os|pandas|pathlib)\..*"),
+    ("py:.*", r"(abc|collections|concurrent|functools|numpy|os|pandas|pathlib)\..*"),
     ("py:.*", r"(pydantic|sklearn|torch|typing)\..*"),
     ("py:class", r"[A-Z]\w*|(nn|np|npt)\..*|.* .*"),
     ("py:class", r"cmalight\.\w+\.\w+\..*|cmalight\.(errors|compiled|rules)\..*"),

@@ -9,6 +9,10 @@ from cmalight import fit
 from cmalight.datasets.generated import teacher_network
 
 
+def mae(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return (outputs - targets).abs().mean()
+
+
 def main() -> None:
     torch.manual_seed(0)
     x, y = teacher_network(3000, 8, noise=0.05)
@@ -18,7 +22,7 @@ def main() -> None:
         nn.MSELoss(),
         (x[600:], y[600:]),
         validation=(x[:600], y[:600]),
-        metrics=("mae",),
+        metrics=(mae,),
         batch_size=64,
         max_epochs=40,
         patience=10,

@@ -44,12 +44,3 @@ def own_messages():
     before = list(logger.handlers)
     yield
     logger.handlers[:] = before
-
-
-def pytest_terminal_summary(terminalreporter):
-    """How long the slow tests took, which is what `make test-fast` saves."""
-    reports = [one for kind in ("passed", "failed") for one in terminalreporter.stats.get(kind, ())]
-    slow = [one for one in reports if "slow" in one.keywords and one.when == "call"]
-    if slow:
-        seconds = sum(one.duration for one in slow)
-        terminalreporter.write_line(f"{len(slow)} slow tests took {seconds / 60:.1f} minutes of one core")

@@ -54,11 +54,12 @@ class Record:
 
 @dataclass
 class Objective:
-    """The problem with its weight decay; counts the full evaluations."""
+    """The problem with its weight decay; counts the full evaluations, and those before the present epoch."""
 
     problem: Problem
     weight_decay: float | Tensor
     evaluations: int = 0
+    before: int = 0
 
     def penalty(self, w: Tensor) -> float:
         """Return the regularisation term per sample."""
@@ -185,12 +186,13 @@ def start(w0: Tensor, lr: float | Tensor) -> tuple[Tensor, Tensor]:
 
 
 def record(
-    cycle: Cycle, decision: Decision, *, next_lr: Tensor, phi: float, evaluations: int, f_current: float | None
+    objective: Objective, cycle: Cycle, decision: Decision, lr: Tensor, phi: float, f_current: float | None
 ) -> Record:
-    """Put an epoch on record, in mean units."""
+    """Put an epoch on record, in mean units; `lr` is that of the next epoch."""
+    made, objective.before = objective.evaluations - objective.before, objective.evaluations
     return Record(
-        w=cycle.point(decision.alpha), lr=cycle.zeta, next_lr=next_lr.max().item(), alpha=decision.alpha,
-        f_tilde=cycle.f_tilde / cycle.K, phi=phi, direction_norm=cycle.norm, evaluations=evaluations,
+        w=cycle.point(decision.alpha), lr=cycle.zeta, next_lr=lr.max().item(), alpha=decision.alpha,
+        f_tilde=cycle.f_tilde / cycle.K, phi=phi, direction_norm=cycle.norm, evaluations=made,
         line=decision.line, moved=decision.alpha > 0, f_current=f_current,
     )  # fmt: skip
 
@@ -205,7 +207,7 @@ def cmalight(
     objective = Objective(problem, weight_decay)
     w, lr = start(w0, lr)
     f_first = f_current = phi = objective.full(w)  # line 3
-    records, counted = [], 0
+    records = []
     for batches in orders:
         cycle = inner_cycle(objective, w, lr, batches)  # line 5
         K, zeta, f_tilde, f_0 = cycle.K, cycle.zeta, cycle.f_tilde, cycle.K * f_first
@@ -241,8 +243,7 @@ def cmalight(
         lr = theta * lr if decision.shrink else lr
         if decision.alpha > 0:
             f_current = None if f_new is None else f_new / K
-        made, counted = objective.evaluations - counted, objective.evaluations
-        records.append(record(cycle, decision, next_lr=lr, phi=phi, evaluations=made, f_current=f_current))
+        records.append(record(objective, cycle, decision, lr, phi, f_current))
     return records
 
 
@@ -254,7 +255,7 @@ def coff(
     objective = Objective(problem, weight_decay)
     w, lr = start(w0, lr)
     f_first = f_current = phi = objective.full(w)
-    records, counted = [], 0
+    records = []
     for batches in orders:
         cycle = inner_cycle(objective, w, lr, batches)
         K, zeta, f_tilde, f_0, norm2 = cycle.K, cycle.zeta, cycle.f_tilde, cycle.K * f_first, cycle.norm**2
@@ -290,45 +291,50 @@ def coff(
         w, lr = cycle.point(decision.alpha), factor * lr
         if decision.alpha > 0:
             f_current = None if f_new is None else f_new / K
-        made, counted = objective.evaluations - counted, objective.evaluations
-        records.append(record(cycle, decision, next_lr=lr, phi=phi, evaluations=made, f_current=f_current))
+        records.append(record(objective, cycle, decision, lr, phi, f_current))
     return records
+
+
+def monotone(
+    objective: Objective, cycle: Cycle, f_w: float, f_0: float, *, tau: float, gamma: float, delta: float,
+    max_extrapolations: int,
+) -> tuple[Decision, float]:  # fmt: skip
+    """An epoch of CMA, which always evaluates f(w_tilde): the decision and the last value of f; `f_0` bounds both."""
+    if cycle.diverged:
+        return Decision(None, 0.0, True), math.nan
+    f_zeta = cycle.f(objective, cycle.zeta)
+    if f_zeta <= f_w - gamma * cycle.zeta:
+        return Decision(7, cycle.zeta, False), f_zeta
+    if cycle.norm <= tau * cycle.zeta:
+        return Decision(10, cycle.zeta if f_zeta <= f_0 else 0.0, True), f_zeta
+    search = edfl(
+        objective, cycle, f_w=f_w, f_start=f_zeta, f_zeta=f_zeta, gamma=gamma, delta=delta,
+        max_extrapolations=max_extrapolations, bound_at_trial=True,
+    )  # fmt: skip
+    decision = after_search(cycle, search, end_is_low=f_zeta <= f_0, f_0=f_0, tau=tau)
+    return decision, search.f_hat if search.alpha > 0 else f_zeta
 
 
 def cma(
     problem: Problem, w0: Tensor, orders: Orders, *, lr: float | Tensor = 0.5, theta: float = 0.75, tau: float = 1e-2,
     gamma: float = 1e-2, delta: float = 0.9, weight_decay: float | Tensor = 0.0, max_extrapolations: int = 100,
 ) -> list[Record]:  # fmt: skip
-    """Run monotone CMA, which evaluates f(w_tilde) after every epoch; phi is f(w^{k+1})."""
+    """Run monotone CMA; phi is f(w^{k+1})."""
     objective = Objective(problem, weight_decay)
     w, lr = start(w0, lr)
     f_first = f_current = objective.full(w)
-    records, counted = [], 0
+    records = []
     for batches in orders:
         cycle = inner_cycle(objective, w, lr, batches)
-        K, zeta, f_w, f_0 = cycle.K, cycle.zeta, cycle.K * f_current, cycle.K * f_first
-        f_new = math.nan
-        if cycle.diverged:
-            decision = Decision(None, 0.0, True)
-        else:
-            f_new = f_zeta = cycle.f(objective, zeta)
-            if f_zeta <= f_w - gamma * zeta:
-                decision = Decision(7, zeta, False)
-            elif cycle.norm <= tau * zeta:
-                decision = Decision(10, zeta if f_zeta <= f_0 else 0.0, True)
-            else:
-                search = edfl(
-                    objective, cycle, f_w=f_w, f_start=f_zeta, f_zeta=f_zeta, gamma=gamma, delta=delta,
-                    max_extrapolations=max_extrapolations, bound_at_trial=True,
-                )  # fmt: skip
-                decision = after_search(cycle, search, end_is_low=f_zeta <= f_0, f_0=f_0, tau=tau)
-                f_new = search.f_hat if search.alpha > 0 else f_zeta
+        decision, f_new = monotone(
+            objective, cycle, cycle.K * f_current, cycle.K * f_first, tau=tau, gamma=gamma, delta=delta,
+            max_extrapolations=max_extrapolations,
+        )  # fmt: skip
         w = cycle.point(decision.alpha)
         lr = theta * lr if decision.shrink else lr
         if decision.alpha > 0:
-            f_current = f_new / K
-        made, counted = objective.evaluations - counted, objective.evaluations
-        records.append(record(cycle, decision, next_lr=lr, phi=f_current, evaluations=made, f_current=f_current))
+            f_current = f_new / cycle.K
+        records.append(record(objective, cycle, decision, lr, f_current, f_current))
     return records
 
 
@@ -342,41 +348,27 @@ def certified(
     objective = Objective(problem, 0.0)
     w, state, scale, plain = w0.detach().clone().double(), None, 1.0, False
     f_current = objective.full(w)
-    records, counted = [], 0
+    records = []
     for batches in orders:
         cycle = inner_cycle(objective, w, torch.full_like(w, eta), batches)
         K, f_w, decision = cycle.K, cycle.K * f_current, Decision(None, 0.0, False)
-        if not plain:
+        if plain:
+            plain = False
+            decision, f_new = monotone(
+                objective, cycle, f_w, f_w, tau=tau, gamma=gamma, delta=delta, max_extrapolations=max_extrapolations
+            )
+            w = cycle.point(decision.alpha)
+            eta = theta * eta if decision.shrink else eta
+            if decision.alpha > 0:
+                f_current = f_new / K
+        else:
             end, next_state = base(objective, w, state, scale, batches)
             f_end = K * objective.full(end) if torch.isfinite(end).all() else math.inf
             if f_end <= f_w - gamma * eta:
                 w, state, f_current, scale = end, next_state, f_end / K, min(1.0, grow * scale)
             else:
                 scale, plain = shrink * scale, True
-        else:
-            plain, f_new = False, math.inf
-            if cycle.diverged:
-                decision = Decision(None, 0.0, True)
-            else:
-                f_new = f_zeta = cycle.f(objective, eta)
-                if f_zeta <= f_w - gamma * eta:
-                    decision = Decision(7, eta, False)
-                elif cycle.norm <= tau * eta:
-                    decision = Decision(10, eta if f_zeta <= f_w else 0.0, True)
-                else:
-                    search = edfl(
-                        objective, cycle, f_w=f_w, f_start=f_zeta, f_zeta=f_zeta, gamma=gamma, delta=delta,
-                        max_extrapolations=max_extrapolations, bound_at_trial=True,
-                    )  # fmt: skip
-                    decision = after_search(cycle, search, end_is_low=f_zeta <= f_w, f_0=f_w, tau=tau)
-                    f_new = search.f_hat if search.alpha > 0 else f_zeta
-            w = cycle.point(decision.alpha)
-            eta = theta * eta if decision.shrink else eta
-            if decision.alpha > 0:
-                f_current = f_new / K
-        made, counted = objective.evaluations - counted, objective.evaluations
-        now = torch.full_like(w, eta)
-        entry = record(cycle, decision, next_lr=now, phi=f_current, evaluations=made, f_current=f_current)
+        entry = record(objective, cycle, decision, torch.full_like(w, eta), f_current, f_current)
         records.append(replace(entry, w=w))
     return records
 
@@ -393,5 +385,5 @@ def ig(
         cycle = inner_cycle(objective, w, lr, batches)
         w, lr = cycle.w_tilde, (1 - decay) * lr
         decision = Decision(None, cycle.zeta, True)
-        records.append(record(cycle, decision, next_lr=lr, phi=math.nan, evaluations=0, f_current=None))
+        records.append(record(objective, cycle, decision, lr, math.nan, None))
     return records

@@ -4,13 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
 from torch import nn
 
 from cmalight import fit
 from cmalight.bench import load
 from cmalight.datasets import load_dataset
-from tests.helpers import table
+from tests.helpers import network, table
 
 PAGE = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
 SECTIONS = dict(re.findall(r"^### Add (.*?)\n(.*?)(?=^### |\Z)", PAGE, re.MULTILINE | re.DOTALL))
@@ -24,14 +23,8 @@ def cooked(recipe):
     return names
 
 
-def test_there_are_four():
-    assert list(RECIPES) == ["a rule", "a solver", "a data set", "a compiled layer or step"]
-
-
 def test_a_rule_judges_epochs():
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 5), nn.Sigmoid(), nn.Linear(5, 1)).double()
-    optimizer = cooked("a rule")["Greedy"](model.parameters(), lr=50.0)
+    optimizer = cooked("a rule")["Greedy"]((model := network()).parameters(), lr=50.0)
     result = fit(model, nn.MSELoss(), table(60), optimizer=optimizer, batch_size=10, max_epochs=25, progress=False)
     assert {record.outcome for record in result.history} == {"accepted", "unconfirmed"}
     losses = [record.phi for record in result.history]

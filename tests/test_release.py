@@ -10,26 +10,8 @@ import pytest
 from tests.helpers import script
 
 ROOT = Path(__file__).parent.parent
-FILES = ("CITATION.cff", "docs/results/citing.md", "src/cmalight/__init__.py")
-
-
-@pytest.fixture(scope="module")
-def release():
-    return script("tools/release.py")
-
-
-@pytest.fixture
-def tree(tmp_path, release):
-    """A repository that is ready."""
-    for name in FILES:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, tmp_path / name)
-    version = release.version_of(tmp_path)
-    changes = f"# Changelog\n\n## [Unreleased]\n\n## [{version}] - 2026-01-01\n\n### Added\n- It.\n"
-    (tmp_path / "CHANGELOG.md").write_text(changes)
-    git(tmp_path, "init", "--quiet")
-    commit(tmp_path)
-    return tmp_path
+NAMING = ("CITATION.cff", "docs/results/citing.md", "packaging/conda-forge/recipe.yaml")
+release = script("tools/release.py")
 
 
 def git(folder, *words):
@@ -42,47 +24,46 @@ def commit(folder):
     git(folder, "commit", "--quiet", "--message", "all")
 
 
-def test_a_tree_that_is_ready_gives_its_version(tree, release, capsys):
+@pytest.fixture
+def tree(tmp_path):
+    """A repository that is ready."""
+    for name in (*NAMING, "src/cmalight/__init__.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    changes = f"# Changelog\n\n## [Unreleased]\n\n## [{release.version_of(ROOT)}] - 2026-01-01\n\n### Added\n- It.\n"
+    (tmp_path / "CHANGELOG.md").write_text(changes)
+    git(tmp_path, "init", "--quiet")
+    commit(tmp_path)
+    return tmp_path
+
+
+def test_a_tree_that_is_ready_gives_its_version(tree, capsys):
     assert release.main(tree) == 0
-    assert capsys.readouterr().out == f"{release.version_of(tree)}\n"
-
-
-def untracked(tree, version):
-    (tree / "src" / "cmalight" / "stray.py").touch()
-
-
-def unreleased(tree, version):
-    changes = (tree / "CHANGELOG.md").read_text()
-    (tree / "CHANGELOG.md").write_text(changes.replace("## [Unreleased]\n", "## [Unreleased]\n\n### Fixed\n- More.\n"))
-    commit(tree)
-
-
-def cited_otherwise(name):
-    def change(tree, version):
-        (tree / name).write_text((tree / name).read_text().replace(version, "0.0.1"))
-        commit(tree)
-
-    return change
-
-
-def tagged(tree, version):
-    git(tree, "tag", f"v{version}")
+    assert capsys.readouterr().out == f"{release.version_of(ROOT)}\n"
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    ("file", "old", "new", "complaint"),
     [
-        (untracked, "commit or remove: ?? src/cmalight/stray.py"),
-        (unreleased, '"Unreleased"'),
-        *((cited_otherwise(name), name) for name in FILES[:2]),
-        (tagged, "tagged already"),
+        ("CHANGELOG.md", "[Unreleased]\n", "[Unreleased]\n\n### Fixed\n- More.\n", '"Unreleased"'),
+        *((name, release.version_of(ROOT), "0.0.1", name) for name in NAMING),
     ],
 )
-def test_what_speaks_against_a_release_is_named(tree, release, capsys, change, complaint):
-    change(tree, release.version_of(tree))
+def test_a_file_that_speaks_against_a_release_is_named(tree, capsys, file, old, new, complaint):
+    (tree / file).write_text((tree / file).read_text().replace(old, new))
+    commit(tree)
     assert release.main(tree) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert complaint in line
+
+
+def test_an_untracked_file_and_a_version_that_is_tagged_are_named(tree, capsys):
+    git(tree, "tag", f"v{release.version_of(tree)}")
+    (tree / "src" / "cmalight" / "stray.py").touch()
+    assert release.main(tree) == 1
+    untracked, tagged = capsys.readouterr().err.splitlines()
+    assert untracked == "commit or remove: ?? src/cmalight/stray.py"
+    assert "tagged already" in tagged
 
 
 def test_the_tree_is_looked_at_before_anything_is_built():

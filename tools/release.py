@@ -21,6 +21,16 @@ def changelog_sections(text: str) -> dict[str, str]:
     return dict(zip(pieces[1::2], (piece.strip() for piece in pieces[2::2]), strict=True))
 
 
+def naming_another(root: Path, version: str) -> list[str]:
+    """The files that do not name this version."""
+    lines = {
+        "CITATION.cff": f"version: {version}\n",
+        "docs/results/citing.md": f"version = {{{version}}}",
+        "packaging/conda-forge/recipe.yaml": f'version: "{version}"\n',
+    }
+    return [name for name, line in lines.items() if line not in (root / name).read_text(encoding="utf-8")]
+
+
 def left_to_do(root: Path) -> list[str]:
     """One line for each thing that speaks against a release."""
 
@@ -34,12 +44,7 @@ def left_to_do(root: Path) -> list[str]:
         todo.append(f"CHANGELOG.md has no section for {version}, or an empty one")
     if sections.get("Unreleased"):
         todo.append(f'CHANGELOG.md: move what is under "Unreleased" to {version}, or raise the version')
-    for name, line in (
-        ("CITATION.cff", f"version: {version}\n"),
-        ("docs/results/citing.md", f"version = {{{version}}}"),
-    ):
-        if line not in (root / name).read_text(encoding="utf-8"):
-            todo.append(f"{name} does not have the version {version}")
+    todo += [f"{name} does not have the version {version}" for name in naming_another(root, version)]
     if git("tag", "--list", f"v{version}"):
         todo.append(f"v{version} is tagged already")
     return todo

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cmalight.rules.outcome import Outcome
     from cmalight.training import FitResult, History, Status, fit
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 __all__ = [
     "CMA",

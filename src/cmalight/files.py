@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all."""
+"""Files that appear complete or not at all, and the folder of what can be made again."""
 
 from __future__ import annotations
 
@@ -39,3 +39,10 @@ def write_atomically(path: str | Path, content: bytes | str | Callable[[BinaryIO
     finally:
         if not in_place:
             temporary.unlink(missing_ok=True)
+
+
+def cache_folder() -> Path:
+    """Return the folder named in CMALIGHT_CACHE, or the one of this package among the user's caches."""
+    if chosen := os.environ.get("CMALIGHT_CACHE"):
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cmalight"

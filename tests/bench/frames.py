@@ -41,7 +41,7 @@ def run(solver, losses, *, problem="data 1x5", seed=0, status="done", validation
     row = {
         "key": f"{problem}/{seed}/{solver}",
         "problem": problem,
-        "dataset": str(problem).partition(" ")[0],
+        "source": str(problem).partition(" ")[0],
         "group": "",
         "grid": "",
         "solver": solver,

@@ -25,17 +25,11 @@ def digest(path):
 @pytest.mark.parametrize(
     ("old", "new"), [('"""A solver."""', '"""Another text."""'), ("import helper\n", "import helper  # why\n\n\n")]
 )
-def test_comments_docstrings_and_layout_change_nothing(mine, old, new):
-    before = digest(mine)
-    mine.write_text(SOURCE.replace(old, new))
-    assert digest(mine) == before
-
-
-def test_a_changed_number_changes_it_and_taking_it_back_too(mine):
+def test_numbers_count_and_comments_docstrings_and_layout_do_not(mine, old, new):
     before = digest(mine)
     mine.write_text(SOURCE.replace("0.1", "0.2"))
     assert digest(mine) != before
-    mine.write_text(SOURCE)
+    mine.write_text(SOURCE.replace(old, new))
     assert digest(mine) == before
 
 
@@ -83,22 +77,17 @@ def forget():
 
 
 ADAM = {"solver": "adam", "dataset": "diabetes", "network": "1x5"}
-CMALIGHT, AUTO = {**ADAM, "solver": "cmalight"}, {**ADAM, "solver": "auto"}
 
 
 @pytest.mark.parametrize(
     ("run", "taking_part", "others"),
     [
-        (
-            ADAM,
-            ["training/steps.py", "evaluation/objective.py", "models/layered.py", "datasets/loading.py"],
-            ["rules/watchdog.py", "rules/paper.py", "optim/soap.py", "compiled/kernel.cpp", "bench/store.py"],
-        ),
-        (ADAM, ["bench/training.py"], ["datasets/catalogue.toml", "datasets/storage.py", "cli/bench.py"]),
-        ({**ADAM, "engine": "auto"}, ["compiled/kernel.cpp", "compiled/steps.py"], ["optim/auto.py"]),
+        (ADAM, ["evaluation/objective.py", "bench/training.py"], ["rules/paper.py", "datasets/storage.py"]),
+        (ADAM, ["models/layered.py", "datasets/loading.py"], ["compiled/kernel.cpp", "bench/store.py"]),
+        ({**ADAM, "engine": "auto"}, ["compiled/kernel.cpp"], ["optim/auto.py"]),
         ({"solver": "adam", "workload": "w.py:w"}, ["training/loop.py"], ["models/layered.py", "datasets/loading.py"]),
-        (CMALIGHT, ["optim/cmalight.py", "rules/paper.py", "rules/outcome.py"], ["rules/watchdog.py", "optim/soap.py"]),
-        (AUTO, ["optim/controlled.py", "optim/soap.py", "rules/watchdog.py"], ["rules/paper.py", "optim/cma.py"]),
+        ({**ADAM, "solver": "cmalight"}, ["optim/cmalight.py", "rules/paper.py"], ["rules/watchdog.py"]),
+        ({**ADAM, "solver": "auto"}, ["optim/controlled.py", "rules/watchdog.py"], ["rules/paper.py", "optim/cma.py"]),
     ],
 )
 def test_the_packages_code_counts_if_it_takes_part_in_the_run(package, run, taking_part, others):
@@ -112,10 +101,8 @@ def test_the_packages_code_counts_if_it_takes_part_in_the_run(package, run, taki
 def test_the_rooms_that_a_users_file_imports_count(package, mine):
     for line, file, counts in (
         ("from cmalight import Controlled", "rules/watchdog.py", True),
-        ("import cmalight.optim", "optim/soap.py", True),
         ("from cmalight.models import resnet", "models/resnet.py", True),
         ("from cmalight.bench import Problem", "optim/auto.py", False),
-        ("import torch", "optim/cma.py", False),
     ):
         mine.write_text(f"{line}\n{SOURCE}")
         before = digest(mine)

@@ -32,7 +32,7 @@ def test_a_run_ends_with_0_and_says_what_there_is(tmp_path):
     assert "1 of 1 runs: 1 done" in result.stdout
     assert bench.load(tmp_path / "out").runs["epochs"].tolist() == [1]
     status = invoke("bench", "status", tmp_path / "out").stdout.split()
-    assert status == ["done", "1", "left", "0", "driver", "none"]
+    assert status == ["done", "1", "left", "0"]
 
 
 def test_failed_runs_end_with_1_and_the_last_line_of_the_traceback_also_the_second_time(tmp_path):
@@ -41,19 +41,18 @@ def test_failed_runs_end_with_1_and_the_last_line_of_the_traceback_also_the_seco
         result = invoke("bench", "run", path, "--out", tmp_path / "out", "--in-process", "--quiet")
         assert result.exit_code == 1
         assert "Raises: failed: KeyError: 'momentum'" in result.stderr
-        assert "1 of 2 runs failed" in result.stderr
+        assert "2 of 2 runs: 1 done, 1 failed" in result.stderr
 
 
-def test_data_that_are_not_here_end_with_1_and_are_named_once_and_not_as_failures(tmp_path, monkeypatch):
+def test_data_that_are_not_here_end_with_1_and_are_named_first_and_last(tmp_path, monkeypatch):
     monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("CMALIGHT_DATA", raising=False)
     path = write_toml(tmp_path / "spec.toml", 'solvers = ["adam"]', "seeds = 2")
     changes = 'datasets = ["diabetes", "mv"]'
     result = invoke("bench", "run", path, "--out", tmp_path / "out", "--in-process", "--quiet", "--set", changes)
     assert result.exit_code == 1
-    assert result.stderr.count("cmalight datasets fetch mv") == 1
-    assert "2 of 4 runs were not started: this machine lacks their data or code" in result.stderr
-    assert "failed" not in result.stderr
+    assert result.stderr.count("cmalight datasets fetch mv") == 2  # before the first run, and at the end
+    assert "4 of 4 runs: 2 done, 2 unavailable" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -87,8 +86,7 @@ def test_a_dry_run_lists_the_runs_and_says_what_they_can_take(tmp_path):
 def test_the_help_lists_the_presets():
     text = " ".join(invoke("bench", "run", "--help").stdout.split())
     for name in bench.PRESETS:
-        assert f" {name} " in text
-    assert "Eight days of one core" in text
+        assert f" {name}," in text or f" {name}." in text
 
 
 @pytest.mark.slow

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 
 import pandas
 import pytest
@@ -44,22 +46,15 @@ def test_a_run_that_misbehaves_costs_its_own_result_only(misbehaved, solver, sta
 
 
 @pytest.mark.slow
-def test_the_summary_has_the_last_line_of_each_traceback(misbehaved):
-    _, summary, hanging, _ = misbehaved
+def test_the_summary_has_the_last_line_of_each_traceback_and_no_process_is_left(misbehaved):
+    _, summary, hanging, runs = misbehaved
+    assert runs.loc["Prints"].log.splitlines() == ["a word from the solver"] * 6  # the steps, not the warm-up
+    commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(os.getpid())]
+    assert [command for command in commands if b"forkserver" in command] == []
     assert summary.statuses == {"failed": 1, "crashed": 1, "done": 2}
     assert hanging.statuses == {"timed_out": 1}
     assert "diabetes 1x5, seed 0, Raises: failed: KeyError: 'momentum'" in summary.failures
     assert str(summary) == "4 of 4 runs: 1 crashed, 2 done, 1 failed"
-
-
-@pytest.mark.slow
-def test_what_a_solver_prints_is_kept_once(misbehaved):
-    assert misbehaved[3].loc["Prints"].log.splitlines() == ["a word from the solver"] * 6  # the steps, not the warm-up
-
-
-@pytest.mark.slow
-def test_no_process_is_left_behind(misbehaved):
-    assert [pid for pid in descendants(os.getpid()) if "forkserver" in _command(pid)] == []
 
 
 @pytest.mark.slow
@@ -72,14 +67,6 @@ def test_a_finished_folder_starts_no_process_and_failures_are_repeated_on_demand
     only = spec(solvers=[own("Raises"), own("Good")])
     assert bench.run(only, folder, retry_failed=True).statuses == {"failed": 1, "done": 1}
     assert [run.solver_label for run in started] == ["Raises"]
-
-
-def _command(pid):
-    try:
-        with open(f"/proc/{pid}/cmdline") as file:
-            return file.read()
-    except OSError:
-        return ""
 
 
 @pytest.mark.slow
@@ -133,49 +120,27 @@ def test_a_forecast_has_the_runs_the_starts_and_the_most_they_can_take():
     assert len(runs) == 6
     assert total == "6 runs from 3 starts; one after the other they take at most 10:00 of training"
     assert bench.forecast(spec(wall_limit=60))[-1].endswith("at most 1:00 until they are killed")
-    assert bench.forecast(bench.read_spec("paper"))[-1].startswith("2310 runs from 385 starts; ")
-    assert "at most 8 d 01 h of training" in bench.forecast(bench.read_spec("paper"))[-1]
-    assert "at most 1 d 04 h" in bench.forecast(spec(epochs=None, seconds=1e5))[-1]  # 27.8 hours
-
-
-def test_no_run_waits_for_longer_than_the_system_can():
     (run,) = plan(spec(epochs=None, seconds=1e6))
-    assert 1e6 < run.killed_after < 2**31 / 1000
+    assert 1e6 < run.killed_after < 2**31 / 1000  # the longest that the system can wait
 
 
 def test_data_that_are_not_here_are_named_once_before_the_first_run_and_never_tried(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("CMALIGHT_DATA", raising=False)
-    study = spec(datasets=["mv", "diabetes", "cifar10:rows=10"], seeds=2, solvers=["adam", "sgd"])
+    study = spec(datasets=["diabetes", "cifar10:rows=10"], seeds=2)
     summary = bench.run(study, tmp_path / "out", in_process=True)
-    assert [record.getMessage() for record in caplog.records] == [
-        "the data set mv is not on this machine; get it by: cmalight datasets fetch mv; 4 runs wait for it",
-        "the data set cifar10 is not on this machine; get it by: cmalight datasets fetch cifar10; 4 runs wait for it",
-    ]
-    assert summary.statuses == {"done": 4, "unavailable": 8}
-    assert summary.failures == ()  # the warnings said it
+    advice = "the data set cifar10 is not on this machine; get it by: cmalight datasets fetch cifar10"
+    assert [record.getMessage() for record in caplog.records] == [f"{advice}; 2 runs wait for it"]
+    assert summary.failures == (f"2 runs unavailable: {advice}",)
+    assert summary.statuses == {"done": 2, "unavailable": 2}
     assert not (tmp_path / "cache").exists()
-    assert bench.status(tmp_path / "out") == {"done": 4, "left": 8}
+    assert bench.status(tmp_path / "out") == {"done": 2, "left": 2}
 
 
-def test_a_forecast_names_the_data_that_are_not_here_as_the_run_does(tmp_path, monkeypatch, caplog):
-    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("CMALIGHT_DATA", raising=False)
-    assert len(bench.forecast(spec(datasets=["mv", "diabetes"], seeds=2))) == 5
-    assert [record.getMessage() for record in caplog.records] == [
-        "the data set mv is not on this machine; get it by: cmalight datasets fetch mv; 2 runs wait for it"
-    ]
-
-
-@pytest.mark.parametrize("shard", ["0/2", "3/2", "a/b", "2"])
+@pytest.mark.parametrize("shard", ["0/2", "3/2", "2"])
 def test_a_wrong_shard_is_refused(tmp_path, shard):
     with pytest.raises(ValueError, match="Invalid shard"):
         bench.run(spec(), tmp_path, shard=shard)
-
-
-def test_an_unknown_executor_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="Unknown executor 'slurm'; expected local or dask"):
-        bench.run(spec(), tmp_path, executor="slurm")
 
 
 @pytest.mark.slow
@@ -188,13 +153,25 @@ def test_any_executor_will_do_and_the_results_are_the_same(tmp_path):
     assert losses[0] == losses[1]
 
 
+@dataclass
 class Losing(Executor):
-    """Loses its workers."""
+    """Loses its workers, with this error."""
+
+    error: BaseException
 
     def submit(self, *_, **__):
         future = Future()
-        future.set_exception(RuntimeError("KilledWorker"))
+        future.set_exception(self.error)
         return future
+
+
+def test_a_run_whose_workers_were_lost_crashed_and_an_interrupted_one_is_no_result(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(spec(), tmp_path, executor=Losing(KeyboardInterrupt()))
+    assert bench.status(tmp_path) == {"left": 1}
+    summary = bench.run(spec(), tmp_path, executor=Losing(RuntimeError("KilledWorker")))
+    assert summary.statuses == {"crashed": 1}
+    assert "its worker was lost: KilledWorker" in summary.failures[0]
 
 
 class Gone(Executor):
@@ -217,12 +194,6 @@ def test_an_executor_that_is_gone_is_one_line_and_keeps_what_is_finished(tmp_pat
     assert bench.status(tmp_path) == {"done": 1, "left": 2}
 
 
-def test_a_run_whose_workers_were_lost_crashed(tmp_path):
-    summary = bench.run(spec(), tmp_path, executor=Losing())
-    assert summary.statuses == {"crashed": 1}
-    assert "its worker was lost: KilledWorker" in summary.failures[0]
-
-
 def test_other_code_than_planned_is_not_run_and_not_recorded(tmp_path, monkeypatch):
     run = plan(spec())[0].model_copy(update={"code": "another commit"})
     monkeypatch.setattr(running, "plan", lambda _: [run])
@@ -230,15 +201,3 @@ def test_other_code_than_planned_is_not_run_and_not_recorded(tmp_path, monkeypat
     assert summary.statuses == {"unavailable": 1}
     assert "not the code that the runs were planned with" in summary.failures[0]
     assert list((tmp_path / "runs").iterdir()) == []
-
-
-def test_an_interrupted_training_is_no_result(tmp_path, monkeypatch):
-    class Interrupted(Executor):
-        def submit(self, *_, **__):
-            future = Future()
-            future.set_exception(KeyboardInterrupt())
-            return future
-
-    with pytest.raises(KeyboardInterrupt):
-        bench.run(spec(), tmp_path, executor=Interrupted())
-    assert bench.status(tmp_path) == {"left": 1}

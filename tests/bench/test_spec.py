@@ -8,37 +8,32 @@ from tests.bench.common import OWN, own, spec, write_toml
 from tests.helpers import needs_muon
 
 
-def keys(**changes):
-    return [run.key for run in plan(spec(**changes))]
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"epoch": 3}, "Unknown key 'epoch'; did you mean 'epochs'?"),
         ({"solvers": [{"solver": "adam", "option": {}}]}, "Unknown key in solvers.0 'option'; did you mean 'options'?"),
         ({"solvers": [{"options": {}}]}, "the key solvers.0.solver is missing"),
-        ({"solvers": []}, "solvers"),
+        ({"solvers": []}, "give solvers, and seeds that differ"),
+        ({"seeds": [1, 1]}, "give solvers, and seeds that differ"),
+        (
+            {"solvers": [{"solver": "adam", "grid": {"lr": 1}}]},
+            "solvers.0.grid.lr: Input should be a valid list, got 1",
+        ),
         ({"epochs": 0}, "epochs: Input should be greater than or equal to 1, got 0"),
-        ({"seeds": -1}, "seeds"),
         ({"order": "random"}, "order: Input should be 'reshuffle' or 'fixed', got 'random'"),
         ({"epochs": None}, "give the runs a budget: seconds, epochs or batches"),
         ({"batches": 5}, "epochs and batches are both given"),
         ({"networks": []}, "give datasets and networks, or workloads"),
-        ({"solvers": ["adam", "adam"]}, "'adam' is twice in solvers"),
-        (
-            {"solvers": ["adam", {"solver": "adam", "name": "again"}]},
-            "'adam' and 'again' in solvers are the same; leave one out",
-        ),
+        ({"solvers": ["adam", "adam"]}, "'adam' is there twice"),
+        ({"solvers": ["adam", {"solver": "adam", "name": "again"}]}, "'adam' and 'again' are the same; leave one out"),
         (
             {"solvers": [{"solver": "sgd", "name": "a", "options": {"lr": 0.5}}, "sgd"], "grid": {"lr": [0.5]}},
-            "'a lr=0.5' and 'sgd lr=0.5' in solvers are the same",
+            "'a lr=0.5' and 'sgd lr=0.5' are the same",
         ),
-        ({"datasets": ["wine", {"dataset": "wine", "name": "w", "group": "g"}]}, "'wine' and 'w' in datasets and"),
-        ({"networks": ["1x5", {"network": "1x5", "name": "n"}]}, "'1x5' and 'n' in networks are the same"),
+        ({"datasets": ["wine", {"dataset": "wine", "name": "w", "group": "g"}]}, "'wine' and 'w' are the same"),
         ({"solvers": ["adm"]}, "Unknown optimizer 'adm'; did you mean 'adam'?"),
         ({"solvers": [{"solver": "adam", "options": {"momentum": 0.9}}]}, "momentum"),
-        ({"solvers": [{"solver": "adam", "options": {"lr": -1}}]}, "adam"),
         ({"datasets": ["diabtes"]}, "did you mean 'diabetes'?"),
         ({"datasets": ["nowhere.csv:target=y"]}, "is not a file; check the path"),
         ({"networks": ["3by20"]}, "3by20"),
@@ -46,23 +41,10 @@ def keys(**changes):
         ({"networks": [{"network": "1x5", "options": {"widht": 3}}]}, "widht"),
         ({"workloads": ["gpt"]}, "a workload is a function of yours, file.py:name; got 'gpt'"),
         ({"epochs": None, "seconds": float("inf")}, "seconds: Input should be a finite number, got inf"),
-        ({"epochs": None, "seconds": float("nan")}, "seconds: Input should be"),
         ({"epochs": None, "seconds": 1e300}, "seconds: Input should be less than or equal to 31536000, got 1e+300"),
-        ({"extends": "paper"}, '`extends` works in spec files only, and "..." in files that have it'),
-        ({"solvers": ["...", "auto"]}, '`extends` works in spec files only, and "..." in files that have it'),
-        ({"epochs": 10**30}, "epochs: Input should be less than or equal to"),
+        ({"extends": "paper"}, "Unknown key 'extends'"),
+        ({"solvers": ["...", "auto"]}, "Unknown optimizer '...'"),
         ({"grid": {"lr": []}}, "grid.lr"),
-    ],
-)
-def test_what_cannot_work_is_refused_with_what_was_expected(changes, message):
-    with pytest.raises(SpecError) as error:
-        spec(**changes)
-    assert message in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
         (
             {"solvers": [{"solver": own("Good"), "options": {"momentun": 0.9}}]},
             "unexpected keyword argument 'momentun'; its arguments are (params, lr=0.1, momentum=0.0)",
@@ -73,16 +55,10 @@ def test_what_cannot_work_is_refused_with_what_was_expected(changes, message):
         ({"networks": [{"network": own("Network"), "options": {"depth": 2}}]}, "unexpected keyword argument 'depth'"),
     ],
 )
-def test_wrong_options_of_own_code_are_found_before_running(changes, message):
+def test_what_cannot_work_is_refused_with_what_was_expected(changes, message):
     with pytest.raises(SpecError) as error:
         spec(**changes)
     assert message in str(error.value)
-
-
-def test_a_list_with_a_wrong_entry_is_not_called_empty():
-    with pytest.raises(SpecError) as error:
-        spec(solvers=[{"solver": "adam", "grid": {"lr": 1}}])
-    assert str(error.value) == "spec: solvers.0.grid.lr: Input should be a valid list, got 1"
 
 
 def test_all_mistakes_are_named_at_once():
@@ -90,12 +66,6 @@ def test_all_mistakes_are_named_at_once():
         spec(datasets=["diabtes"], solvers=["adm"])
     assert "diabtes" in str(error.value)
     assert "adm" in str(error.value)
-
-
-def test_own_code_that_cannot_be_imported_says_why(tmp_path):
-    (tmp_path / "mine.py").write_text("import nothing_of_that_name\n")
-    with pytest.raises(SpecError, match="nothing_of_that_name"):
-        spec(solvers=[f"{tmp_path / 'mine.py'}:make"])
 
 
 def solver_with_helper(folder, helper):
@@ -131,11 +101,13 @@ def test_a_csv_file_is_a_data_set_in_one_line(tmp_path):
 
 
 def test_problems_seeds_and_solvers_are_combined_in_order():
-    chosen = spec(datasets=["diabetes", "wine"], seeds=2, workloads=[own("workload")], solvers=["adam", "sgd"])
+    wine = {"dataset": "wine", "group": "mine"}
+    chosen = spec(datasets=["mv", wine], seeds=2, workloads=[own("workload")], solvers=["adam", "sgd"])
     runs = [str(run) for run in plan(chosen)]
-    assert runs[:3] == ["diabetes 1x5, seed 0, adam", "diabetes 1x5, seed 0, sgd", "diabetes 1x5, seed 1, adam"]
+    assert runs[:3] == ["mv 1x5, seed 0, adam", "mv 1x5, seed 0, sgd", "mv 1x5, seed 1, adam"]
     assert runs[-1] == "workload, seed 1, sgd"
     assert len(runs) == 3 * 2 * 2
+    assert [run.group for run in plan(chosen)][::4] == ["small", "mine", ""]
 
 
 def test_a_grid_is_one_solver_for_each_combination():
@@ -144,29 +116,15 @@ def test_a_grid_is_one_solver_for_each_combination():
     assert labels[:2] == ["sgd weight_decay=0.0", "sgd weight_decay=0.0001"]
     assert labels[2:4] == ["adam weight_decay=0.0 lr=0.001", "adam weight_decay=0.0 lr=0.01"]
     assert plan(chosen)[-1].options == {"weight_decay": 1e-4, "lr": 1e-2}
+    assert [run.grid for run in plan(chosen)] == [*["sgd"] * 2, *["adam"] * 4]
 
 
-def test_the_solvers_of_one_grid_are_known_by_its_name():
-    chosen = spec(solvers=["sgd", {"solver": "adam", "name": "tuned", "grid": {"lr": [1e-3, 1e-2]}}])
-    assert [run.grid for run in plan(chosen)] == ["", "tuned", "tuned"]
-
-
-def test_a_group_is_that_of_the_spec_or_of_the_catalogue():
-    big = {"dataset": "wine", "group": "big"}
-    work = {"workload": own("workload"), "group": "other"}
-    chosen = spec(datasets=["mv", "skin-nonskin", "diabetes", big], workloads=[work])
-    assert [run.group for run in plan(chosen)] == ["small", "big", "", "big", "other"]
-    assert plan(chosen)[3].key == plan(spec(datasets=["wine"]))[0].key
-
-
-@pytest.mark.parametrize("way", ["b.toml", "../here/b.toml", "./b.toml"])
-def test_a_circle_of_extends_is_refused(tmp_path, way):
-    folder = tmp_path / "here"
-    folder.mkdir()
-    (folder / "a.toml").write_text(f'extends = "{way}"\nepochs = 1')
-    (folder / "b.toml").write_text('extends = "../here/../here/a.toml"\nepochs = 1')
+def test_a_circle_of_extends_is_refused(tmp_path):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "a.toml").write_text('extends = "b.toml"')
+    (tmp_path / "here" / "b.toml").write_text('extends = "../here/a.toml"')
     with pytest.raises(SpecError, match=r"a\.toml extends itself"):
-        read_spec(folder / "a.toml")
+        read_spec(tmp_path / "here" / "a.toml")
 
 
 def test_a_spec_extends_another_and_adds_to_its_lists(tmp_path):
@@ -178,27 +136,22 @@ def test_a_spec_extends_another_and_adds_to_its_lists(tmp_path):
     assert (chosen.name, chosen.seeds, chosen.epochs) == ("mine", (0, 1, 2), 5)
 
 
-def test_a_spec_that_extends_itself_is_refused(tmp_path):
-    (tmp_path / "a.toml").write_text('extends = "b.toml"\n')
-    (tmp_path / "b.toml").write_text('extends = "a.toml"\n')
-    with pytest.raises(SpecError, match="extends itself"):
-        read_spec(tmp_path / "a.toml")
-
-
 @pytest.mark.parametrize(
-    ("source", "message"), [("dmo", "did you mean 'demo'?"), ("no.toml", "there is no file no.toml")]
+    ("source", "message"),
+    [
+        ("dmo", "did you mean 'demo'?"),
+        ("no.toml", "there is no file no.toml"),
+        ("wrong.toml", "wrong.toml is not TOML"),
+        ("bytes.toml", "bytes.toml is not TOML"),
+    ],
 )
-def test_a_source_that_is_not_there_is_named(source, message):
+def test_a_source_that_cannot_be_read_is_named(tmp_path, monkeypatch, source, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wrong.toml").write_text("seeds = [")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff")
     with pytest.raises(SpecError) as error:
         read_spec(source)
     assert message in str(error.value)
-
-
-@pytest.mark.parametrize("text", ["seeds = [", "\xff"])
-def test_a_file_that_is_not_toml_is_named(tmp_path, text):
-    (tmp_path / "wrong.toml").write_bytes(text.encode("latin-1"))
-    with pytest.raises(SpecError, match=r"wrong\.toml is not TOML"):
-        read_spec(tmp_path / "wrong.toml")
 
 
 @pytest.mark.parametrize("name", [pytest.param(one, marks=needs_muon) if one == "today" else one for one in PRESETS])
@@ -227,51 +180,29 @@ def test_the_preset_of_the_public_code_differs_as_the_code_does():
     assert sum(p.numel() for p in network_for(run.network, (8,), 1, {}).parameters()) == 8 * 50 + 50 + 50 + 1  # biases
 
 
-def test_an_unchanged_spec_has_the_same_keys_and_a_label_is_no_part_of_them():
-    assert keys() == keys()
-    assert keys() == keys(solvers=[{"solver": "adam", "name": "another label"}])
-    assert keys() == keys(wall_limit=5.0)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"datasets": ["wine"]},
-        {"networks": ["1x6"]},
-        {"networks": [{"network": "1x5", "options": {"activation": "tanh"}}]},
-        {"solvers": ["sgd"]},
-        {"solvers": [{"solver": "adam", "options": {"lr": 0.1}}]},
-        {"seeds": [1]},
-        {"epochs": 3},
-        {"seconds": 1.0},
-        {"batch_size": 64},
-        {"order": "fixed"},
-        {"engine": "auto"},
-        {"clock": "processor"},
-        {"threads": 2},
-        {"split_seed": 1},
-        {"test_share": 0.5},
-        {"target_loss": 0.1},
-    ],
-)
-def test_whatever_changes_a_run_changes_its_key(changes):
-    assert keys(**changes) != keys()
+def test_a_key_depends_on_everything_that_defines_a_run_and_not_on_labels_and_the_wall_limit():
+    run = plan(spec())[0]
+    assert plan(spec()) == [run]
+    labels = {"wall_limit", "dataset_label", "network_label", "solver_label", "group", "grid"}
+    other = {
+        "order": "fixed",
+        "engine": "auto",
+        "clock": "processor",
+        "options": {"lr": 1},
+        "network_options": {"w": 1},
+    }
+    for name, field in type(run).model_fields.items():
+        value = other.get(name, "another" if field.annotation in (str, str | None) else 7)
+        changed = run.model_copy(update={name: value})
+        assert (changed.key == run.key) is (name in labels), name
 
 
 def test_a_key_does_not_depend_on_where_own_files_lie(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "mine.py").write_text("import torch\nmake = torch.optim.SGD\n")
-    first, second = (keys(solvers=[f"{tmp_path / folder / 'mine.py'}:make"]) for folder in ("a", "b"))
-    assert first == second
-
-
-def test_changed_data_of_ones_own_changes_the_key(tmp_path):
-    file = tmp_path / "mine.csv"
-    file.write_text("x,y\n1,2\n3,4\n5,6\n7,8\n")
-    before = keys(datasets=[f"{file}:target=y"])
-    file.write_text("x,y\n1,2\n3,4\n5,6\n7,9\n")
-    assert keys(datasets=[f"{file}:target=y"]) != before
+    first, second = (plan(spec(solvers=[f"{tmp_path / folder / 'mine.py'}:make"])) for folder in ("a", "b"))
+    assert first[0].key == second[0].key
 
 
 def test_a_spec_in_python_has_paths_relative_to_the_current_folder(tmp_path, monkeypatch):

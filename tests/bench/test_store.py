@@ -1,8 +1,6 @@
 """Results folders: one file per run, whole or not at all; frames; merging; and never the results of other code."""
 
-import io
 import json
-import lzma
 import math
 import tarfile
 
@@ -11,7 +9,7 @@ import pytest
 from cmalight import bench
 from cmalight.bench import plan
 from cmalight.bench.models import Machine, Result
-from cmalight.bench.store import FolderInUseError, begin, is_locked, locked
+from cmalight.bench.store import FolderInUseError, begin, locked
 from tests.bench.common import folder_of, result_of, spec
 
 
@@ -55,46 +53,22 @@ def test_an_empty_folder_gives_empty_frames_and_no_folder_is_refused(tmp_path):
         bench.load(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"{}", b"\xff\xfe"])
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff\xfe"])
 def test_a_damaged_file_is_named_and_left_out(tmp_path, caplog, content):
     study = spec(solvers=["adam", "sgd"])
-    folder_of(tmp_path, study)
-    path = tmp_path / "runs" / f"{plan(study)[0].key}.json"
+    path = folder_of(tmp_path, study) / "runs" / f"{plan(study)[0].key}.json"
+    path.with_name("x.json").write_bytes(path.read_bytes())
+    path.with_name("y.json").symlink_to("nowhere")
     path.write_bytes(content)
+    (tmp_path / "specs" / "study.json").write_text("{")
     results = bench.load(tmp_path)
     assert results.runs["solver"].tolist() == ["sgd"]
-    assert f"{path.name} is damaged and left out" in caplog.text
+    for words in (f"{path.name} is damaged", "another one than its name says", "y.json cannot be", "study.json is"):
+        assert words in caplog.text
 
 
-def test_an_entry_that_cannot_be_read_is_named_and_left_out(tmp_path, caplog):
-    folder_of(tmp_path, spec())
-    (tmp_path / "runs" / "x.json").symlink_to("nowhere")
-    (tmp_path / "runs" / "y.json").mkdir()
-    assert len(bench.load(tmp_path).runs) == 1
-    assert [f"{name}.json cannot be read" in caplog.text for name in "xy"] == [True, True]
-
-
-@pytest.mark.parametrize(
-    ("place", "number"),
-    [
-        ("epochs", "1" + "0" * 400),
-        ("n_samples", "0"),
-        ("n_samples", "1" + "0" * 30),
-        ("started", "Infinity"),
-        ("workers", "-1"),
-    ],
-)
-def test_a_result_with_an_absurd_number_is_damaged(tmp_path, caplog, place, number):
-    folder_of(tmp_path, spec())
-    (path,) = (tmp_path / "runs").glob("*.json")
-    plain = json.loads(path.read_text())
-    path.write_text(json.dumps({**plain, place: "HERE"}).replace('"HERE"', number))
-    assert len(bench.load(tmp_path).runs) == 0
-    assert "is damaged and left out" in caplog.text
-
-
-@pytest.mark.parametrize("column", ["step", "seconds", "work", "evaluations"])
-@pytest.mark.parametrize("number", ["1e999", "-1", "1" + "0" * 400])
+@pytest.mark.parametrize("column", ["step", "seconds"])
+@pytest.mark.parametrize("number", ["1e999", "-1"])
 def test_a_point_with_an_absurd_number_is_damaged(tmp_path, caplog, column, number):
     folder_of(tmp_path, spec())
     (path,) = (tmp_path / "runs").glob("*.json")
@@ -111,49 +85,19 @@ def test_a_loss_beyond_all_bounds_counts_as_not_finite(tmp_path):
     assert points.isna().tolist() == [False, True, False]
 
 
-def archive_of(path, *members):
-    with tarfile.open(path, "w:xz") as archive:
-        for member, content in members:
-            archive.addfile(member, io.BytesIO(content))
+def packed(folder):
+    """Write an archive beside the folder, as `tar --xz` does."""
+    with tarfile.open(folder.with_name(f"{folder.name}.tar.xz"), "w:xz") as archive:
+        archive.add(folder, folder.name)
 
 
-@pytest.mark.parametrize("damage", ["cut", "not xz", "empty", "noise inside"])
-def test_a_damaged_archive_is_one_line(tmp_path, damage):
-    bench.merge([folder_of(tmp_path / "a", spec(seeds=20))], tmp_path / "a.tar.xz")
+@pytest.mark.parametrize("place", [slice(0, 500), slice(2, None), slice(0, 0)])
+def test_a_damaged_archive_is_one_line(tmp_path, place):
+    packed(folder_of(tmp_path / "a", spec(seeds=20)))
     content = (tmp_path / "a.tar.xz").read_bytes()
-    damaged = {
-        "cut": content[: len(content) // 2],
-        "not xz": b"PK" + content,
-        "empty": b"",
-        "noise inside": lzma.compress(b"noise" * 500),
-    }
-    (tmp_path / "a.tar.xz").write_bytes(damaged[damage])
+    (tmp_path / "a.tar.xz").write_bytes(content[place])
     with pytest.raises(ValueError, match=r"a\.tar\.xz is damaged, cut short or no archive of results"):
         bench.load(tmp_path / "a.tar.xz")
-
-
-def test_links_and_folders_in_an_archive_are_passed_over(tmp_path):
-    result = result_of(plan(spec())[0])
-    text = result.model_dump_json().encode()
-    link, folder, file = (tarfile.TarInfo(f"runs/{name}.json") for name in ("link", "folder", result.run.key))
-    link.type, link.linkname, folder.type, file.size = tarfile.SYMTYPE, "nowhere.json", tarfile.DIRTYPE, len(text)
-    archive_of(tmp_path / "a.tar.xz", (link, b""), (folder, b""), (file, text))
-    assert len(bench.load(tmp_path / "a.tar.xz").runs) == 1
-
-
-def test_a_file_under_the_name_of_another_run_is_damaged(tmp_path, caplog):
-    folder_of(tmp_path, spec())
-    (path,) = (tmp_path / "runs").glob("*.json")
-    path.rename(path.with_name("0" * 32 + ".json"))
-    assert len(bench.load(tmp_path).runs) == 0
-    assert "another one than its name says" in caplog.text
-
-
-def test_a_damaged_spec_file_costs_no_result(tmp_path, caplog):
-    folder_of(tmp_path, spec())
-    (tmp_path / "specs" / "study.json").write_text("{")
-    assert len(bench.load(tmp_path).runs) == 1
-    assert "study.json is damaged" in caplog.text
 
 
 def test_results_of_reverted_code_are_current_again(tmp_path):
@@ -175,20 +119,13 @@ def test_results_of_reverted_code_are_current_again(tmp_path):
     assert results.points["train_loss"].tolist() == [1.0, 0.1]
 
 
-def test_results_of_another_state_of_the_package_are_never_current(tmp_path, monkeypatch):
-    folder_of(tmp_path, spec())
-    monkeypatch.setattr("cmalight.bench.spec.code_digest", lambda *_, **__: "another commit")
-    results = bench.load(tmp_path)
-    assert len(results.current().runs) == 0
-    assert len(results.recorded().runs) == 1
-
-
-def test_a_recorded_run_is_not_missing(tmp_path, monkeypatch):
+def test_results_of_other_code_are_recorded_and_not_current(tmp_path, monkeypatch):
     study = spec(solvers=["adam", "sgd"])
     folder_of(tmp_path, study, [result_of(plan(study)[0])])
     monkeypatch.setattr("cmalight.bench.spec.code_digest", lambda *_, **__: "another commit")
-    assert bench.load(tmp_path).current().missing["solver"].tolist() == ["adam", "sgd"]
-    assert bench.load(tmp_path).recorded().missing["solver"].tolist() == ["sgd"]
+    current, recorded = bench.load(tmp_path).current(), bench.load(tmp_path).recorded()
+    assert [len(one.runs) for one in (current, recorded)] == [0, 1]
+    assert [one.missing["solver"].tolist() for one in (current, recorded)] == [["adam", "sgd"], ["sgd"]]
 
 
 def test_results_on_a_file_that_is_gone_are_not_current(tmp_path):
@@ -223,23 +160,21 @@ def test_one_problem_with_two_budgets_is_two_problems(tmp_path):
         ({"machine": Machine(host="there", cores=2, load=0.1, versions={"torch": "3"})}, "different machines"),
         ({"status": "crashed"}, "1 of 2 runs have no final loss"),
         ({"data_sha256": "b" * 64}, "1 of 1 problems have results on different data"),
+        ({"data_sha256": "a" * 64}, ""),
     ],
 )
 def test_notes_say_what_belongs_beside_a_comparison(tmp_path, changes, note):
     study = spec(solvers=["adam", "sgd"])
     first, second = plan(study)
     folder_of(tmp_path, study, [result_of(first, data_sha256="a" * 64), result_of(second, **changes)])
-    assert note in " ".join(bench.load(tmp_path).notes)
+    notes = bench.load(tmp_path).notes
+    assert any(note in one for one in notes) if note else notes == []
 
 
 def test_a_start_without_a_result_of_every_solver_is_noted(tmp_path):
     study = spec(solvers=["adam", "sgd"], seeds=2)
     folder_of(tmp_path, study, map(result_of, plan(study)[1:]))
     assert "1 of 2 starts lack a result of one of the solvers" in bench.load(tmp_path).notes[0]
-
-
-def test_results_that_compare_need_no_note(tmp_path):
-    assert bench.load(folder_of(tmp_path, spec(solvers=["adam", "sgd"]))).notes == []
 
 
 def test_status_counts_the_runs_of_the_last_calls(tmp_path):
@@ -251,44 +186,24 @@ def test_status_counts_the_runs_of_the_last_calls(tmp_path):
     assert bench.status(tmp_path) == {"done": 1, "left": 0, "others": 1}
 
 
-@pytest.mark.parametrize("out", ["joined", "joined.tar.xz"])
-def test_merging_joins_folders_and_keeps_a_finished_result(tmp_path, out):
+def test_merging_joins_folders_and_archives_and_keeps_a_finished_result(tmp_path):
     study = spec(solvers=["adam", "sgd"])
     first, second = plan(study)
     folder_of(tmp_path / "a", study, [result_of(first, status="crashed")])
     folder_of(tmp_path / "b", study, [result_of(first), result_of(second)])
-    assert bench.merge([tmp_path / "a", tmp_path / "b"], tmp_path / out) == 2
-    results = bench.load(tmp_path / out).current()
-    assert results.runs["status"].tolist() == ["done", "done"]
-    assert not is_locked(tmp_path / out)
-    assert bench.merge([tmp_path / out], tmp_path / "again") == 2
+    packed(tmp_path / "b")
+    assert bench.merge([tmp_path / "a", tmp_path / "b.tar.xz"], tmp_path / "out") == 2
+    assert bench.load(tmp_path / "out").current().runs["status"].tolist() == ["done", "done"]
+    assert bench.load(tmp_path / "b.tar.xz").current().runs["status"].tolist() == ["done", "done"]
+    with pytest.raises(ValueError, match="merge into a folder, and pack that with tar"):
+        bench.merge([tmp_path / "out"], tmp_path / "all.tar.xz")
 
 
-def test_merging_replaces_no_archive(tmp_path):
-    folder_of(tmp_path / "a", spec())
-    (tmp_path / "old.tar.xz").write_text("precious")
-    with pytest.raises(ValueError, match=r"old\.tar\.xz exists; choose another name, or delete it first"):
-        bench.merge([tmp_path / "a"], tmp_path / "old.tar.xz")
-    assert (tmp_path / "old.tar.xz").read_text() == "precious"
-
-
-def test_merging_leaves_damaged_files_out(tmp_path, caplog):
-    folder_of(tmp_path / "a", spec())
-    (tmp_path / "a" / "runs" / "x.json").write_text("{")
-    assert bench.merge([tmp_path / "a"], tmp_path / "out") == 1
-    assert "x.json is damaged" in caplog.text
-
-
-def test_a_folder_has_one_driver(tmp_path):
-    folder_of(tmp_path, spec(), [])
-    before = (tmp_path / "specs" / "study.json").read_text()
-    with locked(tmp_path), pytest.raises(FolderInUseError, match="in use by another driver"):
-        bench.run(spec(epochs=3), tmp_path)
-    assert (tmp_path / "specs" / "study.json").read_text() == before  # of the study at work
-
-
-def test_what_a_killed_driver_was_writing_goes(tmp_path):
+def test_a_folder_has_one_driver_and_what_a_killed_one_was_writing_goes(tmp_path):
     folder_of(tmp_path, spec(), [])
     (tmp_path / "runs" / ".half.json.0a1b.tmp").write_text("{")
-    with locked(tmp_path):
+    before = (tmp_path / "specs" / "study.json").read_text()
+    with locked(tmp_path), pytest.raises(FolderInUseError, match="in use by another driver"):
         assert list((tmp_path / "runs").iterdir()) == []
+        bench.run(spec(epochs=3), tmp_path)
+    assert (tmp_path / "specs" / "study.json").read_text() == before  # of the study at work

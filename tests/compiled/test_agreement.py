@@ -23,16 +23,16 @@ def around(*layers: nn.Module, width: int = 5) -> nn.Sequential:
     return nn.Sequential(nn.Linear(FEATURES, width), *layers, nn.Linear(width, OUTPUTS))
 
 
-def evaluating(layer: nn.Module) -> nn.Module:
-    return layer.eval()
+def numbers(n: int) -> Tensor:
+    return torch.randn(n, FEATURES)
 
 
-class Own:
-    """Numbers or indices that go in."""
+def images(n: int) -> Tensor:
+    return torch.randn(n, 2, 3)
 
-    numbers = staticmethod(lambda n: torch.randn(n, FEATURES))
-    images = staticmethod(lambda n: torch.randn(n, 2, 3))
-    indices = staticmethod(lambda n: torch.randint(7, (n, 4)))
+
+def indices(n: int) -> Tensor:
+    return torch.randint(7, (n, 4))
 
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
@@ -52,29 +52,29 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "identity": nn.Identity,
 }
 MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor]]] = {
-    **{name: (lambda make=make: around(make()), Own.numbers) for name, make in ACTIVATIONS.items()},
-    "linear": (lambda: nn.Linear(FEATURES, OUTPUTS), Own.numbers),
-    "no bias": (lambda: nn.Linear(FEATURES, OUTPUTS, bias=False), Own.numbers),
-    "wide": (lambda: around(nn.Tanh(), nn.Linear(70, 70), nn.SiLU(), width=70), Own.numbers),
-    "dropout": (lambda: around(nn.Sigmoid(), nn.Dropout(0.4), nn.Identity(), nn.Dropout(0.0)), Own.numbers),
-    "dropout first": (lambda: nn.Sequential(nn.Dropout(0.2), around(nn.Tanh())), Own.numbers),
-    "dropout evaluating": (lambda: around(evaluating(nn.Dropout())), Own.numbers),
-    "batch norm": (lambda: around(nn.BatchNorm1d(5), nn.ReLU()), Own.numbers),
-    "batch norm, averages": (lambda: around(nn.BatchNorm1d(5, momentum=None, eps=0.01)), Own.numbers),
-    "batch norm, not affine": (lambda: around(nn.BatchNorm1d(5, affine=False)), Own.numbers),
-    "batch norm, no averages": (lambda: around(nn.BatchNorm1d(5, track_running_stats=False)), Own.numbers),
-    "batch norm evaluating": (lambda: around(evaluating(nn.BatchNorm1d(5))), Own.numbers),
-    "layer norm": (lambda: around(nn.LayerNorm(5)), Own.numbers),
-    "layer norm, not affine": (lambda: around(nn.LayerNorm(5, elementwise_affine=False)), Own.numbers),
-    "layer norm, no bias": (lambda: around(nn.LayerNorm(5, bias=False), nn.GELU()), Own.numbers),
-    "flatten": (lambda: nn.Sequential(nn.LayerNorm((2, 3)), nn.Flatten(), around(nn.ReLU())), Own.images),
-    "rows": (lambda: nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Flatten(), around(nn.ReLU())), Own.images),
-    "embedding": (lambda: nn.Sequential(nn.Embedding(7, 3), nn.Flatten(), nn.Linear(12, OUTPUTS)), Own.indices),
+    **{name: (lambda make=make: around(make()), numbers) for name, make in ACTIVATIONS.items()},
+    "linear": (lambda: nn.Linear(FEATURES, OUTPUTS), numbers),
+    "no bias": (lambda: nn.Linear(FEATURES, OUTPUTS, bias=False), numbers),
+    "wide": (lambda: around(nn.Tanh(), nn.Linear(70, 70), nn.SiLU(), width=70), numbers),
+    "dropout": (lambda: around(nn.Sigmoid(), nn.Dropout(0.4), nn.Identity(), nn.Dropout(0.0)), numbers),
+    "dropout first": (lambda: nn.Sequential(nn.Dropout(0.2), around(nn.Tanh())), numbers),
+    "dropout evaluating": (lambda: around(nn.Dropout().eval()), numbers),
+    "batch norm": (lambda: around(nn.BatchNorm1d(5), nn.ReLU()), numbers),
+    "batch norm, averages": (lambda: around(nn.BatchNorm1d(5, momentum=None, eps=0.01)), numbers),
+    "batch norm, not affine": (lambda: around(nn.BatchNorm1d(5, affine=False)), numbers),
+    "batch norm, no averages": (lambda: around(nn.BatchNorm1d(5, track_running_stats=False)), numbers),
+    "batch norm evaluating": (lambda: around(nn.BatchNorm1d(5).eval()), numbers),
+    "layer norm": (lambda: around(nn.LayerNorm(5)), numbers),
+    "layer norm, not affine": (lambda: around(nn.LayerNorm(5, elementwise_affine=False)), numbers),
+    "layer norm, no bias": (lambda: around(nn.LayerNorm(5, bias=False), nn.GELU()), numbers),
+    "flatten": (lambda: nn.Sequential(nn.LayerNorm((2, 3)), nn.Flatten(), around(nn.ReLU())), images),
+    "rows": (lambda: nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Flatten(), around(nn.ReLU())), images),
+    "embedding": (lambda: nn.Sequential(nn.Embedding(7, 3), nn.Flatten(), nn.Linear(12, OUTPUTS)), indices),
     "padded embedding": (
         lambda: nn.Sequential(nn.Embedding(7, 3, padding_idx=2), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(12, 3)),
-        Own.indices,
+        indices,
     ),
-    "layered": (lambda: layered("3x5", FEATURES, outputs=OUTPUTS), Own.numbers),
+    "layered": (lambda: layered("3x5", FEATURES, outputs=OUTPUTS), numbers),
 }
 
 
@@ -82,27 +82,25 @@ def labels(n: int) -> Tensor:
     return torch.randint(OUTPUTS, (n,))
 
 
-def numbers(n: int) -> Tensor:
-    return torch.randn(n, OUTPUTS)
-
-
-def shares(n: int) -> Tensor:
+def fractions(n: int) -> Tensor:
     return torch.rand(n, OUTPUTS)
 
 
+def weighted_bce() -> nn.Module:
+    return nn.BCEWithLogitsLoss(weight=torch.rand(OUTPUTS), pos_weight=1 + torch.rand(OUTPUTS))
+
+
+def weighted_cross_entropy() -> nn.Module:
+    return nn.CrossEntropyLoss(weight=torch.rand(OUTPUTS) + 0.1, label_smoothing=0.2, ignore_index=1)
+
+
 LOSSES: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor]]] = {
-    "mse": (nn.MSELoss, numbers),
-    "l1": (nn.L1Loss, numbers),
-    "bce": (nn.BCEWithLogitsLoss, shares),
-    "weighted bce": (
-        lambda: nn.BCEWithLogitsLoss(weight=torch.rand(OUTPUTS), pos_weight=1 + torch.rand(OUTPUTS)),
-        shares,
-    ),
+    "mse": (nn.MSELoss, fractions),
+    "l1": (nn.L1Loss, fractions),
+    "bce": (nn.BCEWithLogitsLoss, fractions),
+    "weighted bce": (weighted_bce, fractions),
     "cross entropy": (nn.CrossEntropyLoss, labels),
-    "weighted cross entropy": (
-        lambda: nn.CrossEntropyLoss(weight=torch.rand(OUTPUTS) + 0.1, label_smoothing=0.2, ignore_index=1),
-        labels,
-    ),
+    "weighted cross entropy": (weighted_cross_entropy, labels),
 }
 OPTIMIZERS: dict[str, Callable[[float], Make]] = {
     "sgd": lambda decay: lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=decay),
@@ -117,32 +115,34 @@ OPTIMIZERS: dict[str, Callable[[float], Make]] = {
 }
 
 
-def pair(model: str, loss: str, make: Make, dtype: torch.dtype, *, samples: int, order: str = "reshuffle") -> Pair:
-    torch.manual_seed(0)
+def parts(model: str, loss: str, dtype: torch.dtype, *, samples: int, order: str = "reshuffle"):
+    """A model, a loss and data."""
     make_model, inputs = MODELS[model]
     make_loss, targets = LOSSES[loss]
-    x, y = inputs(samples), targets(samples)
-    data = [t.to(dtype) if t.is_floating_point() else t for t in (x, y)]
-    batches = TensorBatches(*data, batch_size=BATCH, order=order)
-    return Pair(make_model().to(dtype), make_loss().to(dtype), make, batches)
+    data = [t.to(dtype) if t.is_floating_point() else t for t in (inputs(samples), targets(samples))]
+    return make_model().to(dtype), make_loss().to(dtype), TensorBatches(*data, batch_size=BATCH, order=order)
+
+
+def pair(model: str, loss: str, make: Make, dtype: torch.dtype, **options) -> Pair:
+    torch.manual_seed(0)
+    network, loss_fn, batches = parts(model, loss, dtype, **options)
+    return Pair(network, loss_fn, make, batches)
 
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 
 
-def assert_agrees(model: str, loss: str, dtype: torch.dtype) -> None:
-    """Under every optimizer, with whole batches in order and with a short last one."""
-    for make in OPTIMIZERS.values():
-        for decay, order, samples in ((0.0, "fixed", 3 * BATCH), (0.1, "reshuffle", 2 * BATCH + 5)):
-            both = pair(model, loss, make(decay), dtype, samples=samples, order=order)
-            both.epoch(0)
-            both.check()
+SIZES = ((0.0, "fixed", 3 * BATCH), (0.1, "reshuffle", 2 * BATCH + 5))  # weight decay; a short last batch
+
+
+def soap(parameters, decay: float) -> SOAP:
+    return SOAP(parameters, lr=0.01, eps=1.0, weight_decay=decay, refresh_interval=2)
 
 
 def assert_soap_agrees(model: str, loss: str, dtype: torch.dtype) -> None:
     """From a common state on, and with a large eps: where a factor has no full rank, rounding decides on its basis."""
     tolerance = 1e-3 if dtype == torch.float32 else 1e-6
-    for decay, order, samples in ((0.0, "fixed", 3 * BATCH), (0.1, "reshuffle", 2 * BATCH + 5)):
+    for decay, order, samples in SIZES:
         both = pair(model, loss, lambda p, d=decay: soap(p, d), dtype, samples=samples, order=order)
         eager_steps(both.twin, both.loss_fn, both.twin_optimizer, both.batches, both.batches.permutation(0), [1.0] * 3)
         both.model.load_state_dict(both.twin.state_dict())
@@ -151,23 +151,19 @@ def assert_soap_agrees(model: str, loss: str, dtype: torch.dtype) -> None:
         both.check(state=False, tolerance=tolerance)
 
 
+CASES = [(model, [*LOSSES][number % len(LOSSES)]) for number, model in enumerate(MODELS)]
+CASES += [("tanh", loss) for loss in LOSSES]
+
+
 @DTYPES
-@pytest.mark.parametrize(("number", "model"), [*enumerate(MODELS)], ids=str)
-def test_every_layer_agrees_with_torch_under_every_optimizer(number, model, dtype):
-    loss = [*LOSSES][number % len(LOSSES)]
-    assert_agrees(model, loss, dtype)
+@pytest.mark.parametrize(("model", "loss"), CASES)
+def test_every_layer_and_every_loss_agree_with_torch_under_every_optimizer(model, loss, dtype):
+    for make in OPTIMIZERS.values():
+        for decay, order, samples in SIZES:
+            both = pair(model, loss, make(decay), dtype, samples=samples, order=order)
+            both.epoch(0)
+            both.check()
     assert_soap_agrees(model, loss, dtype)
-
-
-@DTYPES
-@pytest.mark.parametrize("loss", LOSSES)
-def test_every_loss_agrees_with_torch_under_every_optimizer(loss, dtype):
-    assert_agrees("tanh", loss, dtype)
-    assert_soap_agrees("tanh", loss, dtype)
-
-
-def soap(parameters, decay: float) -> SOAP:
-    return SOAP(parameters, lr=0.01, eps=1.0, weight_decay=decay, refresh_interval=2)
 
 
 @DTYPES
@@ -183,20 +179,19 @@ def test_products_of_every_shape(sizes, rows, dtype):
 
 
 @DTYPES
-@pytest.mark.parametrize("of_torch", [True, False])
-def test_large_products_are_those_of_torch_if_it_exports_them(of_torch, dtype):
+@pytest.mark.parametrize("addresses", [library._products_of_torch(), (None, None)], ids=["torch", "kernel"])
+def test_large_products_are_those_of_torch_if_it_exports_them(addresses, dtype):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(420, 430), nn.Tanh(), nn.Linear(430, 440, bias=False)).to(dtype)
     x, y = torch.randn(260, 420, dtype=dtype), torch.randn(260, 440, dtype=dtype)
     both = Pair(model, nn.MSELoss(), lambda p: torch.optim.SGD(p, lr=0.1), TensorBatches(x, y, batch_size=130))
-    addresses = library._products_of_torch()
-    library.kernel().cmalight_use(*(addresses if of_torch else (None, None)))
+    library.kernel().cmalight_use(*addresses)
     try:
         both.epoch(0)
         both.check()
         loss = Evaluator(both.model, nn.MSELoss(), both.batches).loss()
     finally:
-        library.kernel().cmalight_use(*addresses)
+        library.kernel().cmalight_use(*library._products_of_torch())
     assert loss == pytest.approx(nn.MSELoss()(both.twin(x), y).item(), rel=1e-5)
 
 
@@ -228,23 +223,10 @@ def test_soap_leaves_inputs_alone_that_are_always_zero():
     assert torch.equal(both.model.weight[:, 2], before)
 
 
-def test_parameters_that_are_not_trained_stay():
+def test_groups_have_their_own_options_and_parameters_may_stay():
     torch.manual_seed(0)
-    model = around(nn.BatchNorm1d(5), nn.ReLU())
-    model[0].requires_grad_(False)
+    model = around(nn.BatchNorm1d(5), nn.Tanh())
     model[1].weight.requires_grad_(False)
-    both = Pair(
-        model,
-        nn.MSELoss(),
-        lambda p: torch.optim.Adam(p, lr=0.1, weight_decay=0.1),
-        TensorBatches(torch.randn(40, FEATURES), torch.randn(40, OUTPUTS), batch_size=BATCH),
-    )
-    both.epoch(0)
-    both.check()
-
-
-def test_groups_have_their_own_options():
-    torch.manual_seed(0)
 
     def make(parameters):
         first, _, *others = parameters
@@ -252,7 +234,7 @@ def test_groups_have_their_own_options():
         return torch.optim.SGD(options, lr=0.1)
 
     x = torch.randn(40, FEATURES)
-    both = Pair(around(nn.Tanh()), nn.MSELoss(), make, TensorBatches(x, x[:, :OUTPUTS].clone(), batch_size=BATCH))
+    both = Pair(model, nn.MSELoss(), make, TensorBatches(x, x[:, :OUTPUTS].clone(), batch_size=BATCH))
     both.epoch(0)
     both.check()
     assert both.optimizer.param_groups[0]["lr"] == 0.3

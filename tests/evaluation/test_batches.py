@@ -1,10 +1,9 @@
-"""TensorBatches: the order, the batches, and that only iterating counts epochs."""
+"""TensorBatches: the order and the batches."""
 
 import pytest
 import torch
 
-from cmalight import Objective, TensorBatches
-from tests.helpers import MSE, network, table
+from cmalight import TensorBatches
 
 
 def rows(batches):
@@ -55,19 +54,11 @@ def test_it_draws_no_global_random_numbers():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_blocks_do_not_show(monkeypatch):
-    expected = rows(numbered(103, batch_size=5))
-    monkeypatch.setattr("cmalight.evaluation.batches._BLOCK", 30)
-    assert rows(numbered(103, batch_size=5)) == expected
-
-
-def test_an_evaluation_does_not_count_as_an_epoch():
-    x, y = table(50)
-    batches = TensorBatches(x, y, batch_size=8)
-    model = network()
-    assert Objective(model, MSE, batches)() == pytest.approx(MSE(model(x), y).item(), rel=1e-12)
-    assert Objective(model, MSE, batches, eval_batch_size=30)() == pytest.approx(MSE(model(x), y).item(), rel=1e-12)
-    assert batches.epoch == 0
+def test_blocks_do_not_show():
+    """Rows of 30,000 numbers are gathered few at a time."""
+    x = torch.arange(103.0).unsqueeze(1)
+    wide = TensorBatches(x.expand(-1, 30_000), batch_size=2)
+    assert rows(wide) == rows(TensorBatches(x, batch_size=2))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every branch of baselines.py: what CMA and IG decide; numbers to check by hand."""
+"""Every branch of the rules of CMA and IG; numbers to check by hand."""
 
 import math
 from dataclasses import replace
@@ -6,15 +6,14 @@ from dataclasses import replace
 import pytest
 
 from cmalight.rules.baselines import DecayRule, MonotoneRule
-from cmalight.rules.epochs import InnerCycle, Known
 from cmalight.rules.outcome import Outcome
-from cmalight.rules.paper import Constants
+from cmalight.rules.paper import InnerCycle, Known
 from tests.rules.line import Line, Told, told
 
 INNER = InnerCycle(zeta=0.5, f_tilde=0.7, direction_norm=1.0, batches=10.0)
 KNOWN = Known(f_0=1.0, phi=0.8, f_current=0.9)
 # delta = 1/2 makes the trials 0.5, 1, 2, ...; γζ/K = 0.0005, γ‖d‖²/K = 0.001.
-CMA = MonotoneRule(Constants(theta=0.75, tau=1e-2, gamma=1e-2), delta=0.5, max_extrapolations=10)
+CMA = MonotoneRule(theta=0.75, tau=1e-2, gamma=1e-2, delta=0.5, max_extrapolations=10)
 
 
 def cma(values: dict[float, float], **changes: float) -> tuple[Told, list[float]]:

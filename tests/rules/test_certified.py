@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmalight.rules.certified import CertifiedMemory, CertifiedRule
-from cmalight.rules.epochs import InnerCycle
 from cmalight.rules.outcome import Outcome
+from cmalight.rules.paper import InnerCycle
 from tests.rules.line import Line
 
 # γη/K = 0.01 · 0.5 / 10 = 0.0005.
-RULE = CertifiedRule(eta=0.5, theta=0.5, tau=1e-2, gamma=1e-2, delta=0.5)
+RULE = CertifiedRule()
 START = RULE.init(1.0, 10.0)
 PLAIN = CertifiedMemory(f=1.0, eta=0.5, scale=0.5, batches=10.0, plain=True, undone=1)
 END = InnerCycle(zeta=0.5, f_tilde=0.0, direction_norm=1.0, batches=10.0)
@@ -27,12 +27,6 @@ def decided(memory, values, *, end=END):
 def test_it_starts_with_an_epoch_of_the_base():
     assert START == CertifiedMemory(f=1.0, eta=0.5, scale=1.0, batches=10.0)
     assert not START.plain
-
-
-@pytest.mark.parametrize("f_0", [math.nan, math.inf])
-def test_a_start_that_is_not_finite_is_refused(f_0):
-    with pytest.raises(ValueError, match="At the start"):
-        RULE.init(f_0, 10.0)
 
 
 def test_a_base_epoch_that_lowers_f_enough_is_kept_by_one_evaluation():

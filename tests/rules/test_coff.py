@@ -1,20 +1,19 @@
-"""Every branch of coff.py; numbers to check by hand."""
+"""Every branch of COFF's rule; numbers to check by hand."""
 
 import math
 from dataclasses import replace
 
 import pytest
 
-from cmalight.rules.coff import CoffRule
-from cmalight.rules.epochs import InnerCycle, Known
+from cmalight.rules.baselines import CoffRule
 from cmalight.rules.outcome import Outcome
-from cmalight.rules.paper import Constants
+from cmalight.rules.paper import InnerCycle, Known
 from tests.rules.line import Line, Told, told
 
 INNER = InnerCycle(zeta=0.5, f_tilde=0.85, direction_norm=1.0, batches=10.0)
 KNOWN = Known(f_0=1.0, phi=0.8, f_current=0.9)
 # delta = 1/2 makes the trials 1, 2, 4, ...; γ‖d‖²/K = 0.001.
-COFF = CoffRule(Constants(theta=0.5, tau=1e-2, gamma=1e-2), delta=0.5, max_extrapolations=2)
+COFF = CoffRule(theta=0.5, tau=1e-2, gamma=1e-2, delta=0.5, max_extrapolations=2)
 
 
 def decided(values: dict[float, float], **changes: float) -> tuple[Told, list[float]]:

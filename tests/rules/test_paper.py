@@ -5,13 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from cmalight.rules import paper
-from cmalight.rules.epochs import no_step
 from cmalight.rules.linesearch import SearchResult
-from cmalight.rules.paper import Constants, InnerCycle, Known, Outcome
+from cmalight.rules.outcome import Outcome
+from cmalight.rules.paper import InnerCycle, Known, NoStep, PaperRule
 from tests.rules.line import Told, told
 
-CONSTANTS = Constants(theta=0.75, tau=0.01, gamma=0.01)
+CONSTANTS = {"theta": 0.75, "tau": 0.01, "gamma": 0.01, "delta": 0.5, "max_extrapolations": 10}
 KNOWN = Known(f_0=1.0, phi=0.8, f_current=0.9)
 
 
@@ -24,11 +23,12 @@ def found(alpha, f_hat, *, f_step=None, guard=False):
 
 
 def decide(cycle, search=None, *, certified=False, known=KNOWN):
-    def run():
-        assert search is not None, "line 13 was not to be reached"
-        return search
+    class Searched(PaperRule):
+        def search(self, inner, ask):
+            assert search is not None, "line 13 was not to be reached"
+            return search
 
-    return told(paper.cmalight(cycle, known, CONSTANTS, certified=certified, search=run))
+    return told(Searched(**CONSTANTS, certified=certified).decide(known, cycle, None))
 
 
 def test_line_6_needs_gamma_zeta_over_k_below_phi():
@@ -153,7 +153,7 @@ class Asked:
 
 
 def rule(*, certified):
-    return paper.PaperRule(CONSTANTS, delta=0.5, max_extrapolations=10, certified=certified)
+    return PaperRule(**CONSTANTS, certified=certified)
 
 
 def ruled(cycle, asked, *, certified):
@@ -219,7 +219,7 @@ def test_line_21_what_a_search_found_is_not_asked_about():
 
 
 def test_an_epoch_without_steps_changes_nothing():
-    assert told(no_step(KNOWN)) == Told(Outcome.NO_STEP, 0.0, 1.0, phi=0.8, f_next=0.9)
+    assert told(NoStep().decide(KNOWN, inner(), None)) == Told(Outcome.NO_STEP, 0.0, 1.0, phi=0.8, f_next=0.9)
 
 
 def test_line_3_the_first_value_to_beat_is_the_first_loss():

@@ -9,10 +9,10 @@ import pytest
 
 from benchmarks import search_counterexamples as problems
 from benchmarks.search_counterexamples import ORDERS, Pair, batch_loss, bump, epochs_of, random_pair, root, wave
+from cmalight.rules.baselines import MonotoneRule
 from cmalight.rules.certified import CertifiedRule
-from cmalight.rules.epochs import InnerCycle, Known
 from cmalight.rules.outcome import Outcome
-from cmalight.rules.paper import Constants, PaperRule
+from cmalight.rules.paper import InnerCycle, Known, PaperRule
 
 # The largest slope and curvature of those curves that have one everywhere.
 BOUNDS = {root: (1.0, 1.0), wave: (3.0, 9.0), bump: (3 * math.sqrt(3) / 8, 2.0)}
@@ -141,7 +141,7 @@ def plain_steps(pair, w, eta, numbers):
 def test_theorem_7_a_base_that_jumps_at_random():
     """Whatever the base does, f never rises, η shrinks where the gradient is small, and few epochs are refused."""
     draw = random.Random(1)
-    rule = CertifiedRule(gamma=GAMMA, delta=DELTA, tau=TAU, theta=0.75)
+    rule = CertifiedRule(plain=MonotoneRule(0.75, TAU, GAMMA, DELTA, 100))
     for pair, slope, curvature in smooth_pairs(60):
         count = len(pair.batches)
         memory, w = rule.init(f(pair, pair.start), float(count)), pair.start
@@ -174,7 +174,7 @@ def test_theorem_4_a_search_that_the_growing_guard_ended_lowers_f_linearly_in_ze
         known = Known(f_0, f_0, f_0)
         for _ in range(40):
             guard = math.ceil(2 * math.log(pair.lr / zeta) / math.log(1 / DELTA) - SLACK)
-            rule = PaperRule(Constants(0.75, TAU, GAMMA), DELTA, guard, certified=True)
+            rule = PaperRule(0.75, TAU, GAMMA, DELTA, guard, certified=True)
             end = plain_steps(pair, w, zeta, range(len(pair.batches)))
             line = AlongD(lambda at, pair=pair: f(pair, at), w, end, zeta)
             seen_on_the_way = f(pair, w)
@@ -213,7 +213,7 @@ def test_theorem_5_a_linear_rate_where_the_batches_disagree(order, grows, after_
                 at -= zeta * c * (at - b)
             line = AlongD(f, w, [at], zeta)
             guard = 100 + grows * math.ceil(2 * mpmath.log(mpmath.mpf("0.2") / zeta) / math.log(1 / DELTA))
-            rule = PaperRule(Constants(0.75, TAU, GAMMA), DELTA, guard, certified=True)
+            rule = PaperRule(0.75, TAU, GAMMA, DELTA, guard, certified=True)
             decision = rule.decide(known, InnerCycle(zeta, total / 4, abs(at - w[0]) / zeta, 4.0), line)
             if decision.alpha:
                 w = line.point(decision.alpha)

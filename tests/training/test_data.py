@@ -169,8 +169,8 @@ def test_inputs_may_be_dicts_also_for_validation():
 
     x, y = data()
     batches = [({"x": a}, b) for a, b in zip(x.split(10), y.split(10), strict=True)]
-    _, result = train(FromDict(4, 1).double(), pair=batches, validation=batches, metrics=("mse",), max_epochs=2)
-    assert result.history[-1].metrics["mse"] == pytest.approx(result.history[-1].validation_loss)
+    _, result = train(FromDict(4, 1).double(), pair=batches, validation=batches, metrics=(MSE,), max_epochs=2)
+    assert result.history[-1].metrics["MSELoss"] == pytest.approx(result.history[-1].validation_loss)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -8,18 +8,17 @@ import sys
 import pandas
 import pytest
 
-from cmalight.training import TensorBoard
-from cmalight.training.history import EpochRecord, History
-from cmalight.training.progress import Display, describe
+from cmalight.training import EpochRecord, History, TensorBoard
+from cmalight.training.history import Display
 from cmalight.training.stopping import StopRules
-from tests.training.common import data, train
+from tests.training.common import MSE, data, mae, train
 
 RECORD = EpochRecord(3, 1.5, 0.25, 0.5, "accepted", 2, validation_loss=0.3, metrics={"mae": 0.75})
 RULES = StopRules(max_epochs=10)
 
 
 def test_one_record_per_epoch_with_everything_in_it():
-    options = {"optimizer": "cmalight", "validation": data(20), "metrics": ("mae", "mse"), "measure_train_loss": True}
+    options = {"optimizer": "cmalight", "validation": data(20), "metrics": (mae, MSE), "measure_train_loss": True}
     _, result = train(max_epochs=4, **options)
     assert [record.epoch for record in result.history] == [0, 1, 2, 3]
     assert all(a.seconds < b.seconds for a, b in zip(result.history, result.history[1:], strict=False))
@@ -28,7 +27,7 @@ def test_one_record_per_epoch_with_everything_in_it():
     assert [record.evaluations for record in result.history] == [1, 0, 0, 0]
     assert result.evaluations == 1
     assert last.phi >= last.batch_loss
-    assert last.metrics["mse"] == pytest.approx(last.validation_loss, rel=1e-9)
+    assert last.metrics["MSELoss"] == pytest.approx(last.validation_loss, rel=1e-9)
     assert last.train_loss < last.batch_loss
 
 
@@ -37,17 +36,17 @@ def test_under_torchs_optimizers_there_is_nothing_of_a_control():
     assert (record.outcome, record.alpha, record.phi, record.train_loss) == ("uncontrolled", None, None, None)
 
 
-def test_a_history_is_printed_as_a_short_table():
-    _, result = train(max_epochs=20, validation=data(20), metrics=("mae",))
+def test_a_history_is_printed_by_its_ends():
+    _, result = train(max_epochs=20, validation=data(20), metrics=(mae,))
     lines = str(result.history).splitlines()
-    assert lines[0].split() == ["epoch", "seconds", "loss", "validation", "metrics", "lr", "evaluations", "outcome"]
-    assert [line.split()[0] for line in lines[1:]] == ["0", "1", "2", "3", "4", "...", "15", "16", "17", "18", "19"]
-    assert len({len(line) for line in lines}) == 1
+    assert lines[-1] == f"epoch 19  {result.history[-1]}"
+    assert [line.split("  ")[0] for line in lines[4:7]] == ["epoch 4", "...", "epoch 15"]
+    assert len(lines) == 11
     assert repr(History()) == "History of 0 epochs"
 
 
 def test_to_pandas_has_a_row_per_epoch_and_a_column_per_metric():
-    _, result = train(max_epochs=3, validation=data(20), metrics=("mae",))
+    _, result = train(max_epochs=3, validation=data(20), metrics=(mae,))
     frame = result.history.to_pandas()
     assert isinstance(frame, pandas.DataFrame)
     assert len(frame) == 3
@@ -77,13 +76,6 @@ def test_a_number_that_is_not_finite_is_null_in_json():
     assert plain["metrics"] == {"mae": None}
 
 
-def test_a_history_comes_back_from_its_text_to_the_last_bit():
-    records = [RECORD, EpochRecord(1, 1 / 3, math.inf, 1e-300, metrics={"mae": -math.inf}, train_loss=0.1 + 0.2)]
-    assert list(History.from_text(History(records).to_text(2))) == records
-    assert History.from_text(History(records).to_text(1)) == records[:1]
-    assert math.isnan(History.from_text(History([EpochRecord(0, 0.0, math.nan, 1.0)]).to_text(1))[0].batch_loss)
-
-
 def test_a_line_per_epoch_where_there_is_no_terminal():
     stream = io.StringIO()
     display = Display(RULES, stream)
@@ -103,14 +95,14 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(("width", "shown"), [(60, "loss 0.25"), (85, "mae 0.75"), (160, describe(RECORD))])
-def test_a_bar_on_a_terminal_shows_whole_numbers_at_every_width(monkeypatch, width, shown):
+@pytest.mark.parametrize(("width", "end"), [(60, "loss 0.25"), (85, "mae 0.75"), (160, str(RECORD))])
+def test_a_bar_on_a_terminal_shows_whole_numbers_at_every_width(monkeypatch, width, end):
     monkeypatch.setenv("COLUMNS", str(width))
     stream = Terminal()
     Display(RULES, stream).epoch_done(RECORD)
     line = stream.getvalue().removeprefix("\r\x1b[K")
     assert line.startswith("epoch 5/10  ######----------  0:03 left")  # four of ten epochs took 1.5 s
-    assert shown in line
+    assert line.endswith(end)
     assert len(line) < width
 
 
@@ -122,7 +114,7 @@ def test_no_progress_is_shown_where_none_is_wanted(capsys):
 def test_tensorboard_gets_the_scalars(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    _, result = train(max_epochs=3, validation=data(20), metrics=("mae",), callbacks=[TensorBoard(tmp_path)])
+    _, result = train(max_epochs=3, validation=data(20), metrics=(mae,), callbacks=[TensorBoard(tmp_path)])
     events = EventAccumulator(str(tmp_path))
     events.Reload()
     names = {"loss/batch", "loss/validation", "metric/mae", "control/lr", "outcome/uncontrolled"}
@@ -131,10 +123,14 @@ def test_tensorboard_gets_the_scalars(tmp_path):
     assert values == pytest.approx([record.batch_loss for record in result.history], rel=1e-6)
 
 
-def test_a_missing_library_is_named_with_the_line_that_installs_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match=r'pip install "cmalight\[data\]"'):
-        History().to_pandas()
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ImportError, match=r'pip install "cmalight\[tensorboard\]"'):
-        TensorBoard("folder")
+@pytest.mark.parametrize(
+    ("module", "use", "extra"),
+    [
+        ("pandas", History().to_pandas, "data"),
+        ("torch.utils.tensorboard", lambda: TensorBoard("folder"), "tensorboard"),
+    ],
+)
+def test_a_missing_library_is_named_with_the_line_that_installs_it(monkeypatch, module, use, extra):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=rf'pip install "cmalight\[{extra}\]"'):
+        use()

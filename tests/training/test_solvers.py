@@ -1,5 +1,6 @@
 """Optimizers by name: options are checked up front, schedules follow the share of the run that is done."""
 
+import copy
 import sys
 
 import pytest
@@ -7,7 +8,7 @@ import schedulefree
 import torch
 from torch import nn
 
-from cmalight import SOAP, Auto, CMALight, Controlled, Objective, TensorBatches, fit
+from cmalight import CMALight, Controlled, Objective, TensorBatches, fit
 from cmalight.training import known_solvers, make_solver
 from cmalight.training.solvers import MuonAndAdamW, cosine, wsd
 from tests.helpers import MSE, copied_state, needs_muon, network, same_state, table
@@ -45,14 +46,6 @@ def test_every_solver_lowers_the_loss_and_resumes_bit_for_bit(name, tmp_path):
         assert resumed.resumed_at == epoch + 1
         assert same_state(copied_state(whole), copied_state(parts))
         assert [r.lr for r in resumed.history] == [r.lr for r in result.history]
-
-
-def test_auto_is_soap_under_the_watchdog():
-    _, result = fitted("auto", optimizer_options={"betas": (0.8, 0.99)})
-    assert type(result.optimizer) is Auto
-    assert type(result.optimizer.base) is SOAP
-    assert result.optimizer.param_groups[0]["betas"] == (0.8, 0.99)
-    assert result.optimizer.total_steps == 48
 
 
 def test_the_certified_search_is_an_option_of_cmalight():
@@ -129,16 +122,15 @@ def test_a_checkpoint_of_another_schedule_or_solver_is_refused(tmp_path):
 
 
 @needs_muon
-def test_muon_is_for_matrices_and_adamw_for_the_rest():
-    model = network()
-    optimizer = MuonAndAdamW(model.parameters(), lr=0.02)
-    assert [{p.dim() for p in group["params"]} for group in optimizer.param_groups] == [{2}, {1}]
-    twin = network()
-    muon = torch.optim.Muon(
-        [p for p in twin.parameters() if p.dim() == 2], lr=0.02, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"
-    )
-    rest = [p for p in twin.parameters() if p.dim() != 2]
-    adamw = torch.optim.AdamW(rest, lr=0.02, weight_decay=0.1, betas=(0.9, 0.95))
+def test_muon_is_for_the_matrices_of_hidden_layers_and_adamw_for_the_rest():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1)).double()
+    twin = copy.deepcopy(model)
+    optimizer = MuonAndAdamW(model, adamw_lr=1e-2)
+    hidden = twin[2].weight
+    rest = [p for p in twin.parameters() if p is not hidden]
+    muon = torch.optim.Muon([hidden], lr=0.02, weight_decay=0.01)
+    adamw = torch.optim.AdamW(rest, lr=1e-2, weight_decay=0.01, betas=(0.9, 0.95))
     for _ in range(3):
         for one, optimizers in ((model, (optimizer,)), (twin, (muon, adamw))):
             one.zero_grad()
@@ -146,6 +138,9 @@ def test_muon_is_for_matrices_and_adamw_for_the_rest():
             for each in optimizers:
                 each.step()
     assert same_state(copied_state(model), copied_state(twin))
+    reader = nn.Sequential(nn.Linear(4, 4), nn.Embedding(5, 4), nn.Linear(4, 4), nn.Linear(4, 2))
+    muons, _ = MuonAndAdamW(reader).param_groups
+    assert [id(p) for p in muons["params"]] == [id(reader[2].weight)]
     only_vectors = MuonAndAdamW([nn.Parameter(torch.ones(3))])
     assert only_vectors.step(lambda: torch.ones(())) == 1.0
 

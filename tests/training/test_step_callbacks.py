@@ -128,13 +128,6 @@ def test_the_clock_stands_still(monkeypatch):
     assert (result.seconds, result.status) == (6.0, Status.MAX_EPOCHS)
 
 
-def test_two_callbacks_have_their_steps_each():
-    one, other = At(2, 5), At(5, 11)
-    train(callbacks=[one, other], engine="compiled")
-    assert [position.steps for position in one.positions] == [2, 5]
-    assert [position.steps for position in other.positions] == [5, 11]
-
-
 def test_after_a_resume_steps_epochs_and_work_are_those_of_the_whole_run(tmp_path):
     options = {"optimizer": "cma", "checkpoint": tmp_path / "run.pt"}
     train(max_epochs=2, **options)

@@ -30,7 +30,7 @@ LOSSES: tuple[str, ...] = get_args(Loss)
 TABLE_TAUS = (1e-1, 1e-2, 1e-4)
 # What a run reached, and what counts for one that failed: worse than anything that can be reached.
 REACHED = {"final_loss": np.inf, "best_loss": np.inf, "final_validation_loss": np.inf, "final_accuracy": -np.inf}
-AREA_LIMIT, RESAMPLES, LEVEL, FEWEST_DATASETS = 100.0, 2000, 0.95, 5
+AREA_LIMIT, RESAMPLES, LEVEL, FEWEST_SOURCES = 100.0, 2000, 0.95, 5
 
 
 def solution_costs(
@@ -143,19 +143,20 @@ def profile_area(costs: pandas.DataFrame, results: Results) -> pandas.DataFrame:
 
     Args:
         costs: One row per problem, one column per solver, inf for never; what `solution_costs` gives.
-        results: What the costs are of; it says which problems share a data set.
+        results: What the costs are of; it says which problems share a source of data.
 
     Returns:
-        One row per solver: `area`, and `low` and `high`, the 95 % bootstrap interval. It resamples data sets, because
-        the problems of one data set are no independent cases; with fewer than five data sets it is NaN.
+        One row per solver: `area`, and `low` and `high`, the 95 % bootstrap interval. It resamples source data sets,
+        because problems on one source, with its cuts and options, are no independent cases; with fewer than five
+        sources it is NaN.
     """
     gains = np.clip(1.0 - np.log(ratios(costs).to_numpy()) / np.log(AREA_LIMIT), 0.0, 1.0)
     areas = np.full((3, len(costs.columns)), np.nan)
     if len(costs):
         areas[0] = gains.mean(axis=0)
-    dataset_of = results.runs.drop_duplicates("problem").set_index("problem")["dataset"].to_dict()
-    clusters = pandas.factorize(costs.index.get_level_values("problem").map(dataset_of))[0]
-    if len(costs) and clusters.max() + 1 >= FEWEST_DATASETS:
+    source_of = results.runs.drop_duplicates("problem").set_index("problem")["source"].to_dict()
+    clusters = pandas.factorize(costs.index.get_level_values("problem").map(source_of))[0]
+    if len(costs) and clusters.max() + 1 >= FEWEST_SOURCES:
         drawn = resampled(int(clusters.max()) + 1, RESAMPLES)
         sums = np.array([gains[clusters == one].sum(axis=0) for one in range(drawn.shape[1])])
         means = sums[drawn].sum(axis=1) / np.bincount(clusters)[drawn].sum(axis=1)[:, None]
@@ -253,9 +254,14 @@ def unseen_summary(results: Results, costs: pandas.DataFrame) -> str:
 def unseen_losses(results: Results) -> pandas.DataFrame:
     """Median final validation loss over the seeds, one row per problem and one column per solver."""
     runs = results.runs
-    measured = runs.groupby("problem")["final_validation_loss"].transform("count") > 0
-    losses = runs["final_validation_loss"].where(runs["status"] == "done").fillna(np.inf).where(measured)
+    losses = _reached(runs, "final_validation_loss")
     return losses.groupby([runs["problem"], runs["solver"]], sort=False).median().unstack()
+
+
+def _reached(runs: pandas.DataFrame, name: str) -> pandas.Series[float]:
+    """What each run reached, with failed runs infinitely bad; NaN if no run of the problem has the number."""
+    measured = runs.groupby("problem")[name].transform("count") > 0
+    return runs[name].where(runs["status"] == "done").fillna(REACHED[name]).where(measured)
 
 
 def _counted(costs: pandas.DataFrame) -> str:
@@ -293,12 +299,9 @@ def results_table(results: Results) -> pandas.DataFrame:
         The table, in the order of the runs.
     """
     runs, row = results.runs, ["problem", "solver"]
-    by_run = runs[[*row, "seed", "accepted"]].assign(evaluations=runs["evaluated_passes"])
-    for name, failed in REACHED.items():
-        measured = runs.groupby("problem")[name].transform("count") > 0
-        by_run[name] = runs[name].where(runs["status"] == "done").fillna(failed).where(measured)
-    groups = by_run.drop(columns="seed").groupby(row, sort=False)
-    table: pandas.DataFrame = groups.median()
+    by_run = runs[[*row, "accepted"]].assign(evaluations=runs["evaluated_passes"])
+    by_run = by_run.assign(**{name: _reached(runs, name) for name in REACHED})
+    table: pandas.DataFrame = by_run.groupby(row, sort=False).median()
     table.insert(0, "ended", runs.groupby(row, sort=False)["status"].agg(status_text))
     for tau in TABLE_TAUS:
         costs: Any = solution_costs(results, tau, per="seed", complete=False).stack().groupby(row, sort=False)

@@ -37,34 +37,26 @@ def is_table(name: str) -> bool:
 def code_digest(
     solver: str, *, dataset: str = "", network: str = "", workload: str | None = None, engine: str = "eager"
 ) -> str:
-    """Digest of the code that takes part in such a run, of the package and of the user."""
-    names = (solver, dataset, network, workload or "")
-    files = files_of(*names, compiled=engine != "eager")
-    kept = {_PACKAGE: _package_digest}
-    parts = sorted(f"{file.relative_to(root)} {kept.get(root, _digest)(file)}" for file, root in files.items())
-    return hashlib.sha256("\n".join([*parts, _reader_of(dataset)]).encode()).hexdigest()
-
-
-def files_of(solver: str, dataset: str, network: str, workload: str, *, compiled: bool) -> dict[Path, Path]:
-    """The files with that code, and the folder that the name of each begins at.
+    """Digest of the code that takes part in such a run, of the package and of the user.
 
     Of the package these are the loop and what measures, the readers and models that the problem needs, the compiled
     engine if it may run, and from `optim` and `rules` what the module of the solver imports. A file of the user that
     imports a room of the package gets all of it.
     """
-    rooms = {*_LOOP, *(["compiled"] if compiled else []), *(["datasets"] if dataset else [])}
+    names = (solver, dataset, network, workload or "")
+    places = [Path(name.partition(":")[0]) for name in names if is_own(name)]
+    own = {file for place in places for file in _with_imports(place, place.parent)}
+    rooms = {*_LOOP, *(room for file in own for room in _rooms_of(_imports(file)))}
+    rooms |= {"compiled"} if engine != "eager" else set()
+    rooms |= {"datasets"} if dataset else set()
     rooms |= {"models"} if network and not is_own(network) else set()
-    files: dict[Path, Path] = {}
-    for place in (Path(name.partition(":")[0]) for name in (solver, dataset, network, workload) if is_own(name)):
-        for file in _with_imports(place, functools.partial(_beside, root=place.parent)):
-            files[file] = file.parent
-            rooms |= set(_rooms_of(_imports(file)))
-    if not is_own(solver):
-        files |= dict.fromkeys(_methods_of(solver), _PACKAGE)
+    package = set() if is_own(solver) else set(_methods_of(solver))
     for place in (_PACKAGE / room for room in rooms):
-        found = sorted(place.rglob("*")) if place.is_dir() else [place]
-        files |= dict.fromkeys((file for file in found if file.suffix in (".py", ".cpp")), _PACKAGE)
-    return {file: root for file, root in files.items() if file not in {_PACKAGE / name for name in _NO_PART}}
+        package |= {file for file in (place, *place.rglob("*")) if file.suffix in (".py", ".cpp")}
+    package -= {_PACKAGE / name for name in _NO_PART}
+    parts = [f"{file.name} {_digest(file)}" for file in own]
+    parts += [f"{file.relative_to(_PACKAGE)} {_package_digest(file)}" for file in package]
+    return hashlib.sha256("\n".join([*sorted(parts), _reader_of(dataset)]).encode()).hexdigest()
 
 
 @functools.cache
@@ -77,7 +69,8 @@ def _methods_of(solver: str) -> set[Path]:
         made = made.func
     package, _, rest = made.__module__.partition(".")
     module = _PACKAGE.joinpath(*rest.split(".")).with_suffix(".py")
-    return _with_imports(module, _of_methods) if package == "cmalight" else set()
+    rooms = tuple(f"cmalight.{room}." for room in _METHODS)
+    return _with_imports(module, _PACKAGE.parent, rooms) if package == "cmalight" else set()
 
 
 def _reader_of(dataset: str) -> str:
@@ -88,15 +81,6 @@ def _reader_of(dataset: str) -> str:
         return ""
     entry = dataset_info(dataset)
     return f"{entry.source!r} {entry.values_sha256}" if entry.file else ""
-
-
-def _of_methods(file: Path) -> Iterator[Path]:
-    """The files of `optim` and `rules` that a file of the package imports."""
-    for name in _imports(file):
-        package, _, rest = name.partition(".")
-        path = _PACKAGE.joinpath(*rest.split(".")).with_suffix(".py")
-        if package == "cmalight" and rest.split(".")[0] in _METHODS and path.is_file():
-            yield path
 
 
 def _rooms_of(names: Iterable[str]) -> Iterator[str]:
@@ -153,7 +137,7 @@ def _module(path: Path, digest: str) -> ModuleType:
 def _refuse_namesakes(path: Path) -> None:
     """Raise if Python would import another module in the place of one beside the user's file."""
     root = path.parent
-    for file in sorted(_with_imports(path, functools.partial(_beside, root=root)) - {path}):
+    for file in sorted(_with_imports(path, root) - {path}):
         name = file.relative_to(root).parts[0].removesuffix(".py")
         found = importlib.util.find_spec(name)
         places = [found.origin] if found and found.origin else (found and found.submodule_search_locations) or []
@@ -180,21 +164,21 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
     return tree
 
 
-def _with_imports(file: Path, imports: Callable[[Path], Iterator[Path]]) -> set[Path]:
-    """The file, the files that it imports, and those that they import."""
+def _with_imports(file: Path, root: Path, prefixes: tuple[str, ...] = ("",)) -> set[Path]:
+    """The file, the files at `root` that it imports by names that begin so, and those that they import."""
     found: set[Path] = set()
     new = {file} if file.is_file() else set()
     while new:
         found |= new
-        new = {one for file in new for one in imports(file)} - found
+        beside = (
+            folder.joinpath(*name.split("."))
+            for one in new
+            for name, folder in itertools.product(_imports(one), (root, one.parent))
+            if name.startswith(prefixes)
+        )
+        places = (place for path in beside for place in (path.with_suffix(".py"), path / "__init__.py"))
+        new = set(filter(Path.is_file, places)) - found
     return found
-
-
-def _beside(file: Path, root: Path) -> Iterator[Path]:
-    """The files of the user that a file imports."""
-    for name, folder in itertools.product(_imports(file), (root, file.parent)):
-        beside = folder.joinpath(*name.split("."))
-        yield from filter(Path.is_file, (beside.with_suffix(".py"), beside / "__init__.py"))
 
 
 def _imports(file: Path) -> set[str]:

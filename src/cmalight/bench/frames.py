@@ -141,6 +141,7 @@ def _row(result: Result, labels: Run) -> dict[str, Any]:
         "key": run.key,
         "problem": labels.problem,
         "dataset": labels.dataset_label,
+        "source": labels.source,
         "group": labels.group,
         "network": labels.network_label,
         "solver": labels.solver_label,

@@ -135,6 +135,13 @@ class Run(Conditions):
         """Label of what is trained."""
         return f"{self.dataset_label} {self.network_label}".strip()
 
+    @property
+    def source(self) -> str:
+        """What the data are taken from: the cuts and options of one data set, and the targets of one file, are one."""
+        name = self.workload or self.dataset
+        base, _, options = name.partition(":")
+        return base if "=" in options else name
+
     def __str__(self) -> str:
         return f"{self.problem}, seed {self.seed}, {self.solver_label}"
 

@@ -50,26 +50,16 @@ class Problem:
         Returns:
             Hexadecimal digits.
         """
-        digest = hashlib.sha256()
-        for array in (*self.train, *(self.validation or ())):
-            digest.update(f"{array.dtype} {tuple(array.shape)}".encode())
-            digest.update(array.contiguous().numpy().data)
-        return digest.hexdigest()
+        from cmalight.datasets import digest_of
+
+        arrays = (*self.train, *(self.validation or ()))
+        return digest_of((f"{one.dtype} {tuple(one.shape)}", one.numpy()) for one in arrays)
 
 
 def data_digest(dataset: str, workload: str | None = None) -> str | None:
-    """What the key of a run says of data that the user brings.
+    """What the key of a run says of data that the user brings; None for data sets of the package.
 
-    Args:
-        dataset: As in a spec.
-        workload: "file.py:name", if the run has no data set.
-
-    Returns:
-        sha256 of the table "file.csv:target=column", or of the arrays that "file.py:name" gives; "not here: " and the
-        reason if there are none; None for data sets of the package.
-
-    Raises:
-        DataError: "file.py:name" gives other arrays when it is called again.
+    The sha256 of the table, or of the arrays that the function gives; "not here: " and the reason if there are none.
     """
     try:
         if is_table(dataset):
@@ -86,22 +76,12 @@ def data_digest(dataset: str, workload: str | None = None) -> str | None:
 
 
 def problem_of(run: Run) -> Problem:
-    """The problem of a run.
-
-    Args:
-        run: What to train.
-
-    Returns:
-        The problem.
-
-    Raises:
-        DataError: The data is not here, or is not the data that the run was planned with.
-    """
+    """The problem of a run; DataError if its data is not here, or not that which the run was planned with."""
     if (absent := absent_data(run)) is not None:
         raise DataError(absent)
     if run.workload is not None:
-        problem = _made_workload(run.workload)
-        _refuse_changed(run, problem.data_sha256())
+        problem, digest = _made_workload(run.workload)
+        _refuse_changed(run, digest)
         return problem
     train, validation, task = _data(run)
     classes = int(max(part.max() for part in (train[1], validation[1]) if len(part))) + 1 if task != "regression" else 1
@@ -115,14 +95,7 @@ def problem_of(run: Run) -> Problem:
 
 
 def absent_data(run: Run) -> str | None:
-    """Why the data of a run is not on this machine, and what to do; None if it is.
-
-    Args:
-        run: As it was planned.
-
-    Returns:
-        One sentence.
-    """
+    """Why the data of a run is not on this machine, and what to do, in one sentence; None if it is."""
     if run.data is not None and run.data.startswith(_ABSENT):
         return run.data.removeprefix(_ABSENT)
     return None if run.data is not None or run.workload is not None else absent_dataset(run.dataset)
@@ -139,21 +112,7 @@ def absent_dataset(name: str) -> str | None:
 
 
 def network_for(name: str, shape: tuple[int, ...], outputs: int, options: dict[str, Any]) -> nn.Module:
-    """A freshly initialised network by name.
-
-    Args:
-        name: As in a spec.
-        shape: Of one sample: (features,) of a table, (channels, height, width) of a picture.
-        outputs: Number of classes, 1 for regression.
-        options: Keyword arguments of the network.
-
-    Returns:
-        The network.
-
-    Raises:
-        ValueError: If the network does not fit the data, or is not known.
-        TypeError: If it does not know an option, or is not a `torch.nn.Module`.
-    """
+    """A freshly initialised network by name, for samples of that shape: (features,) or (channels, height, width)."""
     features = int(np.prod(shape))
     is_picture = len(shape) == 3
     if is_own(name):
@@ -197,56 +156,32 @@ def _refuse_changed(run: Run, digest: str | None) -> None:
 
 
 def _own_digest(dataset: str, workload: str | None) -> str:
-    if workload is None:
-        return _made_raw(dataset)[1]
-    problem = _made_workload(workload)
-    try:
-        return problem.data_sha256()
-    except (TypeError, RuntimeError) as error:  # NumPy knows no bfloat16
-        raise DataError(f"{workload}: its tensors cannot be read as arrays: {error}") from error
+    return _made_raw(dataset)[1] if workload is None else _made_workload(workload)[1]
 
 
-def _made_workload(source: str) -> Problem:
+def _made_workload(source: str) -> tuple[Problem, str]:
+    """The user's problem, and the digest of its arrays."""
     made = _made(source)
     if not isinstance(made, Problem):
         raise DataError(f"{source} returned a {type(made).__name__}; expected a cmalight.bench.Problem")
-    for name, part in {"train": made.train, "validation": made.validation}.items():
-        if (name == "train" or part is not None) and not _are_samples(part):
-            raise DataError(f"{source}: {name} must be two tensors, x and y, with as many rows and at least one")
-    return made
-
-
-def _are_samples(part: Any) -> bool:
-    """Whether these are inputs and targets."""
-    if not isinstance(part, tuple | list) or len(part) != 2:
-        return False
-    return all(isinstance(one, Tensor) and one.ndim > 0 for one in part) and len(part[0]) == len(part[1]) > 0
+    try:
+        return made, made.data_sha256()
+    except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"{source}: its data are no pairs of tensors that NumPy can read: {error}") from error
 
 
 def _made_raw(source: str) -> tuple[tuple[Any, ...], str]:
     """The arrays of the user's data set, and the digest of their values."""
+    from cmalight.datasets.entry import Entry
     from cmalight.datasets.own import Arrays as Source
+    from cmalight.datasets.storage import raw_data
 
     arrays = _made(source)
-    if not isinstance(arrays, tuple):
-        raise DataError(f"{source} returned a {type(arrays).__name__}; expected arrays x, y or x, y, x_test, y_test")
     try:
         arrays = tuple(map(np.asarray, arrays))
+        return arrays, raw_data(Entry(name=source, task=None, source=Source(lambda: arrays))).digest()
     except (ValueError, TypeError, RuntimeError) as error:
-        raise DataError(f"{source} returned what is no array: {error}") from error
-    _refuse_unusable(source, arrays)
-    return arrays, Source(lambda: arrays).read(Path()).digest()
-
-
-def _refuse_unusable(source: str, arrays: tuple[Any, ...]) -> None:
-    """Raise for arrays that no run could use."""
-    shapes = f"{source} returned arrays of the shapes {', '.join(str(one.shape) for one in arrays)}"
-    if len(arrays) not in (2, 4) or any(x.ndim < 2 or x.dtype.kind not in "biuf" for x in arrays[::2]):
-        raise DataError(f"{shapes}; expected x, y or x, y, x_test, y_test, where x are numbers with one row per sample")
-    if any(not len(x) == y.size > 0 for x, y in zip(arrays[::2], arrays[1::2], strict=True)):
-        raise DataError(f"{shapes}; expected at least one row, and one target for each")
-    if any(one.dtype.kind == "f" and not np.isfinite(one).all() for one in arrays):
-        raise DataError(f"{source} returned NaN or infinite values; fill or drop them")
+        raise DataError(f"{source} did not return arrays x, y or x, y, x_test, y_test: {error}") from error
 
 
 def _made(source: str) -> Any:

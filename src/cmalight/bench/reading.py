@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import tomllib
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from cmalight.bench.checks import mistakes_in
-from cmalight.bench.code import is_own, is_table
-from cmalight.bench.spec import Spec, SpecEntry, solvers_of
+from cmalight.bench.code import arguments_of, imported, is_own, is_table
+from cmalight.bench.models import Options
+from cmalight.bench.spec import DatasetEntry, NetworkEntry, Spec, SpecEntry, solvers_of
 from cmalight.errors import unknown_name
 
 PRESETS = ("demo", "quick", "paper", "paper-code", "paper-cifar", "today")
@@ -47,13 +48,11 @@ def read_spec(source: Spec | str | Path | Mapping[str, Any], changes: Sequence[s
         tables |= _absolute(tomllib.loads("\n".join(changes)), Path.cwd())
     except tomllib.TOMLDecodeError as error:
         raise SpecError(f"{' '.join(changes)!r} is not TOML ({error}); give changes such as 'seeds = 2'") from error
-    if "extends" in tables or any(isinstance(one, list | tuple) and _INHERITED in one for one in tables.values()):
-        raise SpecError(f'{origin}: `extends` works in spec files only, and "{_INHERITED}" in files that have it')
     try:
         spec = Spec.model_validate(tables)
-        wrong = [*_contradictions(spec), *mistakes_in(spec)]
+        wrong = [*_contradictions(spec), *_mistakes(spec)]
     except ValidationError as error:
-        wrong = list(_explanations(error.errors()))
+        wrong = list(map(_explained, error.errors()))
     if wrong:
         raise SpecError(f"{origin}: {'; '.join(wrong)}")
     return spec
@@ -75,9 +74,7 @@ def _tables_of(source: str | Path, seen: tuple[Path, ...] = ()) -> dict[str, Any
     extended = own.pop("extends", None)
     if extended is None:
         return own
-    if not isinstance(extended, str):
-        raise SpecError(f"{path}: extends must be a preset or a file, got {extended!r}")
-    base = _tables_of(extended if extended in PRESETS else path.parent / extended, (*seen, path))
+    base = _tables_of(extended if extended in PRESETS else path.parent / str(extended), (*seen, path))
     for key, value in own.items():
         if isinstance(value, list) and _INHERITED in value:
             own[key] = [inner for one in value for inner in (base.get(key, []) if one == _INHERITED else [one])]
@@ -101,12 +98,6 @@ def _absolute(tables: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return found
 
 
-def _explanations(errors: Sequence[Any]) -> Iterator[str]:
-    """What is wrong; a list whose entries are wrong is not called empty as well."""
-    lists = {one["loc"][:1] for one in errors if len(one["loc"]) > 1}
-    yield from (_explained(one) for one in errors if one["type"] != "too_short" or one["loc"] not in lists)
-
-
 def _explained(error: Any) -> str:
     *place, key = map(str, error["loc"])
     where = ".".join([*place, key])
@@ -125,18 +116,75 @@ def _contradictions(spec: Spec) -> Iterator[str]:
         yield "epochs and batches are both given; give one of them"
     if bool(spec.datasets) != bool(spec.networks) or not (spec.datasets or spec.workloads):
         yield "give datasets and networks, or workloads"
-    entries: dict[str, Sequence[SpecEntry]] = {
-        "datasets and workloads": (*spec.datasets, *spec.workloads),
-        "networks": spec.networks,
-        "solvers": [one for _, one in solvers_of(spec)],
-    }
-    labels = {what: [one.name for one in listed] for what, listed in entries.items()}
-    for what, names in {**labels, "seeds": list(map(str, spec.seeds))}.items():
-        for name, count in Counter(names).items():
-            if count > 1:
-                yield f"{name!r} is twice in {what}; leave one out, or give it another `name`"
-    for what, listed in entries.items():
-        names_of: dict[str, str] = {}
-        for one in listed:
-            if (first := names_of.setdefault(one.defines, one.name)) != one.name:
-                yield f"{first!r} and {one.name!r} in {what} are the same; leave one out"
+    if not spec.solvers or not spec.seeds or len(set(spec.seeds)) < len(spec.seeds):
+        yield "give solvers, and seeds that differ"
+    for entries in ((*spec.datasets, *spec.workloads), spec.networks, [one for _, one in solvers_of(spec)]):
+        for first, second in itertools.combinations(entries, 2):
+            if first.name == second.name:
+                yield f"{first.name!r} is there twice; leave one out, or give it another `name`"
+            elif first.defines == second.defines:
+                yield f"{first.name!r} and {second.name!r} are the same; leave one out"
+
+
+def _mistakes(spec: Spec) -> list[str]:
+    """What would go wrong in the runs: in single entries, else of networks on data sets."""
+    entries = (*spec.datasets, *spec.networks, *spec.workloads, *(one for _, one in solvers_of(spec)))
+    wrong = _raised(_check, ((one,) for one in entries))
+    return wrong or _raised(_check_pair, itertools.product(spec.networks, spec.datasets))
+
+
+def _raised(check: Callable[..., None], cases: Iterable[tuple[SpecEntry, ...]]) -> list[str]:
+    wrong = []
+    for entries in cases:
+        name = " on ".join(one.name for one in entries)
+        try:
+            check(*entries)
+        except (ValueError, TypeError, ImportError, OSError) as error:
+            wrong.append(str(error) if name in str(error) else f"{name}: {error}")
+    return wrong
+
+
+def _check(entry: SpecEntry) -> None:
+    from cmalight.datasets import dataset_info, load_dataset
+    from cmalight.training.solvers import make_solver
+
+    source, options = getattr(entry, entry.kind), getattr(entry, "options", {})
+    if is_own(source):
+        _check_own(entry.kind, source, options)
+    elif entry.kind == "dataset":
+        (load_dataset if is_table(source) else dataset_info)(source)
+    elif entry.kind == "solver":
+        make_solver(source, options)
+    elif entry.kind == "workload":
+        raise ValueError(f"a workload is a function of yours, file.py:name; got {source!r}")
+
+
+def _check_own(kind: str, source: str, options: Options) -> None:
+    """Raise for options that the user's callable does not take, or for some that it needs and does not get."""
+    known = arguments_of(imported(source))
+    signature = inspect.Signature(list(known.values()))
+    offered = {"network": ("features", "outputs"), "solver": {"objective", "total_steps"} & known.keys()}.get(kind, ())
+    try:
+        signature.bind(*["parameters"] * (kind == "solver"), **{**dict.fromkeys(offered), **options})
+    except TypeError as error:
+        if known:  # a callable of C does not say
+            raise ValueError(f"{source}: {error}; its arguments are {signature}") from error
+
+
+def _check_pair(network: NetworkEntry, data: DatasetEntry) -> None:
+    """Build the network for data of that shape, as far as it is known before reading."""
+    import torch
+
+    from cmalight.bench.problems import network_for
+    from cmalight.datasets import dataset_info
+
+    if is_own(network.network):
+        return
+    shape: tuple[int, ...] = (4,)
+    outputs = 1
+    if not is_own(data.dataset):
+        known = dataset_info(data.dataset)
+        shape = known.image or (known.features or 4,)
+        outputs = (known.classes or 2) if known.task == "classification" else 1
+    with torch.device("meta"):  # allocates nothing and draws no random number
+        network_for(network.network, shape, outputs, network.options)

@@ -132,7 +132,7 @@ def page_data(results: Results) -> dict[str, Any]:
     """All that the page computes with, as plain values."""
     grids = results.runs["grid"] != ""
     runs = analysis.best_of_grid(results).runs
-    problems = runs.drop_duplicates("problem")[["problem", "dataset", "group"]].rename(columns={"problem": "name"})
+    problems = runs.drop_duplicates("problem")[["problem", "source", "group"]].rename(columns={"problem": "name"})
     names, solvers = list(problems["name"]), list(runs["solver"].unique())
     sizes = results.points["key"].value_counts(sort=False)
     ends = dict(zip(sizes.index, sizes.cumsum(), strict=True))
@@ -163,7 +163,7 @@ def page_data(results: Results) -> dict[str, Any]:
             "limit": analysis.AREA_LIMIT,
             "resamples": analysis.RESAMPLES,
             "level": analysis.LEVEL,
-            "fewest": analysis.FEWEST_DATASETS,
+            "fewest": analysis.FEWEST_SOURCES,
         },
         "best": {column: analysis.BEST[measure] for measure, column in analysis.COLUMNS.items()},
     }

@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Summary:
         total: Runs that were asked for.
         statuses: How many of them have which status.
         failures: One line for each that failed, with the last line of its traceback, and one for each other reason
-            why runs have no result, unless a warning named it before the first run.
+            why runs have no result.
     """
 
     total: int
@@ -83,36 +83,32 @@ def run(
     """
     if isinstance(executor, str) and executor != "local" and not executor.startswith(_DASK):
         raise ValueError(f"Unknown executor {executor!r}; expected local or dask://HOST:PORT")
-    if workers < 1:
-        raise ValueError(f"Invalid workers value: {workers}; expected 1 or more")
     study = read_spec(spec)
     whole = plan(study)
     runs = _shard(whole, shard)
     folder = Path(out)
-    lost: list[str] = []
-    waiting: dict[str, Result] = {}
     with locked(folder):
         begin(folder, study, [one.key for one in whole])
-        wanted = {one.key for one in runs}
-        known = {result.run.key: result for result in read_results(folder) if result.run.key in wanted}
-        left = [one for one in runs if one.key not in known or (retry_failed and known[one.key].is_failure)]
+        found = {result.run.key: result for result in read_results(folder)}
+        left = [one for one in runs if one.key not in found or (retry_failed and found[one.key].is_failure)]
         if in_process or executor == "local":
             absent = _absent(left)
-            data_absent = [one for one in left if one.key in absent]
-            waiting = {one.key: Result(run=one, status="unavailable", error=absent[one.key]) for one in data_absent}
             left = [one for one in left if one.key not in absent]
+            found |= absent
         with _display(len(left), study.name, enabled=progress) as show:
-            try:
-                for result in _results(left, executor, workers, in_process=in_process):
-                    if result.status != "unavailable":
-                        write_result(folder, result)
-                    known[result.run.key] = result
-                    show(result)
-            except LostExecutorError as error:
-                lost.append(str(error))
-    found = [known[one.key] for one in runs if one.key in known and one.key not in waiting]
-    statuses: Counter[str] = Counter(result.status for result in (*found, *waiting.values()))
-    return Summary(len(runs), dict(statuses), (*_failures(found), *lost))
+            for result in _results(left, executor, workers, in_process=in_process):
+                if result.status != "unavailable":
+                    write_result(folder, result)
+                found[result.run.key] = result
+                show(result)
+    results = [found[one.key] for one in runs if one.key in found]
+    failures = [_line(one) for one in results if one.is_failure and one.status != "unavailable"]
+    reasons = Counter(one.error for one in results if one.status == "unavailable")
+    failures += [f"{number} runs unavailable: {reason}" for reason, number in reasons.items()]
+    if lost := len(runs) - len(results):
+        kept = "finished results are kept, and the same command resumes"
+        failures.append(f"{executor} is gone and dropped {lost} runs; {kept}")
+    return Summary(len(runs), dict(Counter(one.status for one in results)), tuple(failures))
 
 
 def forecast(spec: Spec, shard: str | None = None) -> list[str]:
@@ -134,29 +130,18 @@ def forecast(spec: Spec, shard: str | None = None) -> list[str]:
     return [*map(str, runs), f"{len(runs)} runs from {starts} starts; {most}"]
 
 
-class LostExecutorError(RuntimeError):
-    """What ran the runs is gone; finished results are kept."""
-
-
-def _absent(runs: Sequence[Run]) -> dict[str, str]:
-    """Why runs have no data on this machine, by key; one warning for each reason."""
+def _absent(runs: Sequence[Run]) -> dict[str, Result]:
+    """The results of runs that have no data on this machine, by key; one warning for each reason."""
     from cmalight.bench.problems import absent_data
 
-    absent = {one.key: text for one in runs if (text := absent_data(one))}
-    for text, number in Counter(absent.values()).items():
-        _logger.warning("%s; %d runs wait for it", text, number)
+    absent = {one.key: Result(run=one, status="unavailable", error=text) for one in runs if (text := absent_data(one))}
+    for reason, number in Counter(result.error for result in absent.values()).items():
+        _logger.warning("%s; %d runs wait for it", reason, number)
     return absent
 
 
-def _failures(found: Sequence[Result]) -> Iterator[str]:
-    """One line per failed run; runs that this machine cannot start for the same reason share one."""
-    yield from (_line(result) for result in found if result.is_failure and result.status != "unavailable")
-    reasons = Counter(result.error for result in found if result.status == "unavailable")
-    yield from (f"{number} runs unavailable: {reason}" for reason, number in reasons.items())
-
-
 def _results(runs: Sequence[Run], executor: str | Executor, workers: int, *, in_process: bool) -> Iterator[Result]:
-    """The results as they come; leaving early ends what is under way."""
+    """The results as they come; leaving early ends what is under way. An executor that is gone drops the others."""
     if not runs:
         return
     if in_process:
@@ -164,10 +149,14 @@ def _results(runs: Sequence[Run], executor: str | Executor, workers: int, *, in_
 
         yield from (train(one, warm_up=False) for one in runs)
         return
+    is_local = executor == "local"
     with ExitStack() as stack:
-        pool = _executor(executor, workers, stack)
-        at_once = workers if executor == "local" else 1
-        futures = {pool.submit(isolated, one, at_once): one for one in runs}
+        if is_local:
+            stack.enter_context(fork_server())
+            pool: Executor = stack.enter_context(ThreadPoolExecutor(workers))
+        else:
+            pool = executor if isinstance(executor, Executor) else _dask(executor, stack)
+        futures = {pool.submit(isolated, one, workers if is_local else 1): one for one in runs}
         try:
             for future in as_completed(futures):
                 if not future.cancelled():
@@ -175,23 +164,10 @@ def _results(runs: Sequence[Run], executor: str | Executor, workers: int, *, in_
         except BaseException:  # Ctrl-C, a full disk: nothing may be left running
             for future in futures:
                 future.cancel()
-            while executor == "local" and any(future.running() for future in futures):
+            while is_local and any(future.running() for future in futures):
                 kill_all()
                 time.sleep(_PATIENCE)
             raise
-    if lost := sum(future.cancelled() for future in futures):
-        raise LostExecutorError(
-            f"{executor} is gone and dropped {lost} runs; finished results are kept, and the same command resumes"
-        )
-
-
-def _executor(executor: str | Executor, workers: int, stack: ExitStack) -> Executor:
-    if isinstance(executor, Executor):
-        return executor
-    if executor == "local":
-        stack.enter_context(fork_server())
-        return stack.enter_context(ThreadPoolExecutor(workers))
-    return _dask(f"tcp://{executor.removeprefix(_DASK)}", stack)
 
 
 def _dask(address: str, stack: ExitStack) -> Executor:
@@ -200,6 +176,7 @@ def _dask(address: str, stack: ExitStack) -> Executor:
     for logger in map(logging.getLogger, ("distributed", "distributed.client")):  # `run` says itself what is lost
         stack.callback(logger.setLevel, logger.level)
         logger.setLevel(logging.CRITICAL)
+    address = address.replace(_DASK, "tcp://")
     try:
         client: Any = stack.enter_context(Client(address, timeout=10))  # type: ignore[no-untyped-call]
     except OSError as error:
@@ -230,17 +207,15 @@ def _shard(runs: list[Run], shard: str | None) -> list[Run]:
 
 
 @contextmanager
-def _display(total: int, name: str, *, enabled: bool) -> Iterator[Any]:
-    """A bar on a terminal, and one line per finished run."""
-    if not enabled or not total:
-        yield lambda _: None
-        return
+def _display(total: int, name: str, *, enabled: bool) -> Iterator[Callable[[Result], None]]:
+    """A bar on a terminal, and what is to be said of each finished run."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bar:
+    with Progress(*columns, transient=True, disable=not (enabled and total and sys.stdout.isatty())) as bar:
         task = bar.add_task(name, total=total)
 
         def show(result: Result) -> None:
-            for line in (_line(result), *_said(result)):
+            printed = [*result.log.splitlines(), *((result.traceback or "").splitlines() if result.is_failure else ())]
+            for line in (_line(result), *(f"  | {line}" for line in printed[-_LOG_LINES:])) if enabled else ():
                 bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
             bar.advance(task)
 
@@ -253,9 +228,3 @@ def _line(result: Result) -> str:
     loss = result.points.train_loss[-1]
     ended = "" if loss is None else f", training loss {loss:.4g}"
     return f"{result.run}: {result.status}{ended}, {result.points.seconds[-1]:.1f} s"
-
-
-def _said(result: Result) -> list[str]:
-    """What the run printed, or its traceback where it failed."""
-    lines = [*result.log.splitlines(), *((result.traceback or "").splitlines() if result.is_failure else ())]
-    return [f"  | {line}" for line in lines[-_LOG_LINES:]]

@@ -94,8 +94,8 @@ class Spec(Conditions):
     datasets: tuple[DatasetEntry, ...] = ()
     networks: tuple[NetworkEntry, ...] = ()
     workloads: tuple[WorkloadEntry, ...] = ()
-    solvers: Annotated[tuple[SolverEntry, ...], Field(min_length=1)]
-    seeds: Annotated[tuple[Seed, ...], BeforeValidator(_counted), Field(min_length=1)] = (0,)
+    solvers: tuple[SolverEntry, ...]
+    seeds: Annotated[tuple[Seed, ...], BeforeValidator(_counted)] = (0,)
     grid: Grid = Field(default={})
 
 

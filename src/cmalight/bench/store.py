@@ -9,15 +9,14 @@ An archive FILE.tar.xz of such a folder is read wherever a folder is.
 
 from __future__ import annotations
 
-import io
 import logging
 import lzma
 import tarfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 import filelock
 from pydantic import ValidationError
@@ -64,17 +63,17 @@ def merge(folders: Sequence[str | Path], out: str | Path) -> int:
 
     Args:
         folders: Results folders or archives.
-        out: A folder, new or with results, or the name of an archive to write, NAME.tar.xz.
+        out: A folder, new or with results.
 
     Returns:
         How many results `out` has then.
 
     Raises:
-        ValueError: If a source is no results folder, or the archive `out` exists.
+        ValueError: If a source is no results folder, or `out` has the name of an archive.
     """
     out = Path(out)
-    if out.name.endswith(_ARCHIVE) and out.exists():
-        raise ValueError(f"{out} exists; choose another name, or delete it first")
+    if out.name.endswith(_ARCHIVE):
+        raise ValueError(f"{out} is the name of an archive; merge into a folder, and pack that with tar")
     sources = [*([out] if (out / "runs").is_dir() else []), *folders]
     found: dict[str, Result] = {}
     for result in (one for source in sources for one in read_results(source)):
@@ -82,14 +81,11 @@ def merge(folders: Sequence[str | Path], out: str | Path) -> int:
         if known.is_failure and not result.is_failure:
             found[result.run.key] = result
     specs = {one.spec.name: one for source in sources for one in read_specs(source)}
-    files = {f"runs/{key}.json": result.model_dump_json() for key, result in found.items()}
-    files |= {f"specs/{name}.json": one.model_dump_json() for name, one in specs.items()}
-    if out.name.endswith(_ARCHIVE):
-        write_atomically(out, lambda file: _pack(files, file))
-    else:
-        with locked(out):
-            for name, text in files.items():
-                write_file(out / name, text)
+    with locked(out):
+        for one in specs.values():
+            begin(out, one.spec, one.keys)
+        for result in found.values():
+            write_result(out, result)
     return len(found)
 
 
@@ -105,15 +101,6 @@ def locked(folder: Path) -> Iterator[None]:
             yield
     except filelock.Timeout as error:
         raise FolderInUseError(f"{folder} is in use by another driver; wait, or choose another folder") from error
-
-
-def is_locked(folder: str | Path) -> bool:
-    """Whether a driver works on a folder now; on an archive none does."""
-    try:
-        with locked(Path(folder)) if Path(folder).is_dir() else nullcontext():
-            return False
-    except FolderInUseError:
-        return True
 
 
 def begin(folder: Path, spec: Spec, keys: Sequence[str]) -> None:
@@ -179,11 +166,3 @@ def _packed(archive: Path, part: str) -> Iterator[tuple[str, bytes]]:
             file = packed.extractfile(member) if member.isreg() and path.suffix == ".json" else None
             if file is not None and path.parent.name == part:
                 yield path.name, file.read()
-
-
-def _pack(files: Mapping[str, str], file: BinaryIO) -> None:
-    with tarfile.open(fileobj=file, mode="w:xz") as archive:
-        for name, text in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(text.encode())
-            archive.addfile(entry, io.BytesIO(text.encode()))

@@ -35,10 +35,6 @@ _DECISIONS = set(Outcome.__members__) - {"UNCONTROLLED", "NO_STEP"}
 _ABSURD = 1e6  # times the loss at the start, or times 1 if that is smaller
 
 
-class UnavailableError(RuntimeError):
-    """This machine lacks the data or the code; that says nothing about the run."""
-
-
 def train(run: Run, *, warm_up: bool = True) -> Result:
     """Train one solver on one problem.
 
@@ -52,41 +48,26 @@ def train(run: Run, *, warm_up: bool = True) -> Result:
     """
     recorder = Recorder(run)
     about: dict[str, Any] = {"run": run, "machine": Machine.here(), "started": time.time()}
+    problem: Problem | None = None
     try:
-        problem = _available(run)
+        if not is_own(run.solver):
+            make_solver(run.solver, run.options)
+        problem = problem_of(run)
         about |= _facts(run, problem)
         torch.set_num_threads(run.threads)
         if warm_up:
             _warm_up(run, problem)
         about |= _trained(run, problem, recorder)
     except (Exception, SystemExit) as error:
-        about |= failure(error)
+        is_absent = problem is None and isinstance(error, DataError | ImportError | OSError)
+        about |= {"status": "unavailable", "error": str(error)} if is_absent else _failure(error)
     return Result(finished=time.time(), **recorder.facts(), **about)
 
 
-def failure(error: BaseException) -> dict[str, Any]:
-    """What a result says of an error.
-
-    Args:
-        error: That ended the run.
-
-    Returns:
-        Its status, the last line of the traceback, and all of it; for what the machine lacks, the reason alone.
-    """
-    if isinstance(error, UnavailableError):
-        return {"status": "unavailable", "error": str(error)}
+def _failure(error: BaseException) -> dict[str, Any]:
+    """What a result says of an error: the last line of the traceback, and all of it."""
     last = traceback.format_exception_only(error)[-1].strip()
     return {"status": "failed", "error": last, "traceback": "".join(traceback.format_exception(error))}
-
-
-def _available(run: Run) -> Problem:
-    """The problem, if the data is here and is that which the run was planned with."""
-    try:
-        if not is_own(run.solver):
-            make_solver(run.solver, run.options)
-        return problem_of(run)
-    except (DataError, ImportError, OSError) as error:
-        raise UnavailableError(str(error)) from error
 
 
 def _facts(run: Run, problem: Problem) -> dict[str, Any]:
@@ -190,10 +171,7 @@ class Recorder:
 
     def __init__(self, run: Run) -> None:
         self.reached_target = False
-        self._target = run.target_loss
-        self._spacing = run.spacing
-        self._engine = run.engine
-        self._measured: dict[int, tuple[TensorBatches, Evaluator | None]] = {}  # by the identity of the data
+        self._run = run
         self._rows: list[dict[str, Any]] = []
         self._outcomes = Counter[str]()
         self._next = 1
@@ -201,7 +179,8 @@ class Recorder:
     def begin(self, model: nn.Module, problem: Problem) -> None:
         """Measure before the first step."""
         self._model, self._problem = model, problem
-        self._samples = len(problem.train[0])
+        self._train = self._evaluation(problem.train)
+        self._validation = None if problem.validation is None else self._evaluation(problem.validation)
         self.on_step(Position(0, 0.0, 0.0, math.nan, math.nan, 0, 0))
 
     def next_step(self) -> int:
@@ -210,15 +189,14 @@ class Recorder:
 
     def on_step(self, position: Position) -> None:
         """Measure after a step."""
-        self._next = max(position.steps + 1, math.ceil(self._spacing * position.steps))
-        validation = self._problem.validation
-        train_loss, _ = self._measure(self._problem.train)
-        validation_loss, accuracy = (None, None) if validation is None else self._measure(validation)
+        self._next = max(position.steps + 1, math.ceil(self._run.spacing * position.steps))
+        train_loss, _ = self._measured(*self._train)
+        validation_loss, accuracy = (None, None) if self._validation is None else self._measured(*self._validation)
         row = {
             "step": position.steps,
             "epoch": position.epochs,
             "seconds": position.seconds,
-            "work": position.epochs + _FORWARD_FRACTION * position.evaluated_rows / self._samples,
+            "work": position.epochs + _FORWARD_FRACTION * position.evaluated_rows / len(self._problem.train[0]),
             "train_loss": train_loss,
             "validation_loss": validation_loss,
             "accuracy": accuracy,
@@ -227,7 +205,7 @@ class Recorder:
             "evaluated_rows": position.evaluated_rows,
         }
         self._rows.append(row)
-        self.reached_target |= self._target is not None and train_loss <= self._target
+        self.reached_target |= self._run.target_loss is not None and train_loss <= self._run.target_loss
 
     def on_epoch_end(self, record: Any) -> bool:
         """Count how the epoch ended; True stops the training at its target."""
@@ -256,11 +234,8 @@ class Recorder:
         """The training loss at the start and at the end."""
         return self._rows[0]["train_loss"], self._rows[-1]["train_loss"]
 
-    def _measure(self, data: Arrays) -> tuple[float, float | None]:
+    def _measured(self, batches: TensorBatches, evaluator: Evaluator | None) -> tuple[float, float | None]:
         """Mean loss and, for classes, accuracy over all samples."""
-        if id(data) not in self._measured:
-            self._measured[id(data)] = self._evaluation(data)
-        batches, evaluator = self._measured[id(data)]
         metrics = {"accuracy": accuracy} if self._problem.task == "classification" else {}
         found = measure(self._model, self._problem.loss_fn, batches, metrics, evaluator=evaluator)
         return found.loss, found.metrics.get("accuracy")
@@ -269,6 +244,6 @@ class Recorder:
         """The data in large batches, and the kernel's evaluation of them if it knows the model and the loss."""
         batches = TensorBatches(*data, batch_size=_MEASURED_AT_ONCE, order="fixed")
         with suppress(CannotCompile):
-            if self._engine != "eager":
+            if self._run.engine != "eager":
                 return batches, Evaluator(self._model, self._problem.loss_fn, batches, mode="eval")
         return batches, None

@@ -23,18 +23,7 @@ def bench() -> None:
     """Compare optimizers: data sets x networks x solvers x seeds, here or on a cluster."""
 
 
-class _WithPresets(click.Command):
-    """Its help page lists the presets."""
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write each preset with the first line of its file, which needs no import of the test-bed."""
-        files = sorted((Path(__file__).parents[1] / "bench" / "presets").glob("*.toml"))
-        lines = [(file.stem, file.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")) for file in files]
-        with formatter.section("Presets"):
-            formatter.write_dl(lines)
-
-
-@bench.command(cls=_WithPresets)
+@bench.command(epilog="Presets: demo, quick, paper, paper-code, paper-cifar, today. `--dry-run` says what each takes.")
 @click.argument("spec", metavar="PRESET|SPEC.toml")
 @_OUT
 @click.option("--executor", default="local", show_default=True, metavar="local|dask://HOST:PORT")
@@ -88,13 +77,12 @@ def run(
 @bench.command()
 @click.argument("folder", metavar="DIR", type=A_PATH)
 def status(folder: Path) -> None:
-    """Say how many runs of the results folder DIR are done, failed and left, and whether a driver works on it."""
-    from cmalight.bench.store import is_locked, status
+    """Say how many runs of the results folder DIR are done, failed and left."""
+    from cmalight import bench as library
 
     show_messages(quiet=False)
-    for name, count in status(folder).items():
+    for name, count in library.status(folder).items():
         click.echo(f"{name:<10}{count:>6}")
-    click.echo(f"{'driver':<10}{'at work' if is_locked(folder) else 'none':>6}")
 
 
 @bench.command()
@@ -113,7 +101,7 @@ def report(folder: Path, out: Path | None, spec: str | None, recorded: bool) -> 
 
 @bench.command()
 @click.argument("folders", metavar="DIR...", type=A_PATH, nargs=-1, required=True)
-@click.option("--out", type=A_PATH, metavar="DIR", required=True, help="A folder, or NAME.tar.xz for an archive.")
+@click.option("--out", type=A_PATH, metavar="DIR", required=True, help="A folder, new or with results.")
 def merge(folders: tuple[Path, ...], out: Path) -> None:
     """Merge results folders into one."""
     from cmalight import bench as library
@@ -142,11 +130,6 @@ def _conclude(summary: Summary, out: Path, *, quiet: bool) -> int:
         click.echo(f"{out}: {summary}")
     for line in summary.failures:
         say(line)
-    failed = sum(summary.statuses.get(status, 0) for status in ("failed", "crashed", "timed_out"))
-    waiting = summary.statuses.get("unavailable", 0)
-    if failed:
-        counts = f"{failed} of {summary.total} runs failed"
-        say(f"{counts}; {out}/runs has their output and tracebacks, --retry-failed runs them again")
-    if waiting:
-        say(f"{waiting} of {summary.total} runs were not started: this machine lacks their data or code")
-    return _FAILED if summary.failures or waiting else 0
+    if summary.failures:
+        say(f"{summary}; {out}/runs has outputs and tracebacks, --retry-failed repeats runs that failed")
+    return _FAILED if summary.failures else 0

@@ -20,11 +20,7 @@ INTERRUPTED = 130
 BROKEN_PIPE = 1  # as click ends a command whose reader has gone
 
 _ADVICE = {
-    errno.ENOENT: "check the path",
-    errno.EISDIR: "name a file in it",
-    errno.ENOTDIR: "check the path",
     errno.EACCES: "check its permissions, or choose another place",
-    errno.EPERM: "check its permissions, or choose another place",
     errno.ENOSPC: "free some space, or choose another place",
 }
 
@@ -73,7 +69,7 @@ def message_for(error: Exception) -> str | None:
         return error.format_message()
     if isinstance(error, OSError) and error.strerror is not None:
         place = f"{error.filename}: " if error.filename is not None else ""
-        return f"{place}{error.strerror}; {_ADVICE.get(error.errno or 0, 'choose another path')}"
+        return f"{place}{error.strerror}; {_ADVICE.get(error.errno or 0, 'check the path, or choose another')}"
     if isinstance(error, MemoryError):
         return "not enough memory; use less data or a smaller network"
     if isinstance(error, ImportError):

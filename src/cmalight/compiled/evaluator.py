@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cmalight.compiled.interface import CannotCompile, Kind
-from cmalight.compiled.network import Caller, Network
+from cmalight.compiled.network import Network
 from cmalight.errors import check_choice
 from cmalight.evaluation.batches import TensorBatches
 
@@ -51,7 +51,6 @@ class Evaluator:
         check_choice("mode", mode, ("train", "eval"))
         self._model, self._loss_fn, self._data, self._mode = model, loss_fn, data, mode
         self.refresh()
-        self._caller = Caller()
 
     def refresh(self) -> None:
         """Go through the white list again: modules, training flags, options, hooks and data as they are now.
@@ -61,7 +60,7 @@ class Evaluator:
         """
         training = False if self._mode == "eval" else None if self._model.training else True
         network = Network(self._model, self._loss_fn, self._data, training)
-        if any(spec.kind is Kind.DROPOUT for spec in network.stack.layers):
+        if any(layer.kind == Kind.DROPOUT for layer in network.stack.layers):
             raise CannotCompile("Dropout draws random numbers in training mode")
         network.job.rows_count = network.job.samples
         if not network.stack.batch_norm:
@@ -103,7 +102,7 @@ class Evaluator:
         for first in range(0, steps, network.steps_per_call):
             job.first_step, job.steps = first, min(network.steps_per_call, steps - first)
             job.losses, job.counts = losses[first:].data_ptr(), counts[first:].data_ptr()
-            self._caller.run(job)
+            network.run()
         counted = counts != 0  # the mean over no target is NaN
         if not counted.any():
             raise ValueError("The loss ignores every target of the data; expected at least one that counts")

@@ -4,115 +4,62 @@ from __future__ import annotations
 
 import ctypes
 from enum import IntEnum
+from typing import Any
 
 
 class CannotCompile(ValueError):
     """The model, the loss, the optimizer or the machine is not on the white list; the text says why in one line."""
 
 
-class Kind(IntEnum):
-    """Layers."""
-
-    LINEAR = 0
-    EMBEDDING = 1
-    ACTIVATION = 2
-    DROPOUT = 3
-    BATCH_NORM = 4
-    LAYER_NORM = 5
-
-
-class Function(IntEnum):
-    """Activations."""
-
-    RELU = 0
-    LEAKY_RELU = 1
-    ELU = 2
-    GELU = 3
-    GELU_TANH = 4
-    SILU = 5
-    SIGMOID = 6
-    TANH = 7
-    SOFTPLUS = 8
-    HARDTANH = 9
-
-
-class LossKind(IntEnum):
-    """Losses."""
-
-    MSE = 0
-    L1 = 1
-    BCE = 2
-    CROSS_ENTROPY = 3
-
-
-class Method(IntEnum):
-    """Steps of optimizers."""
-
-    GRADIENT = 0
-    SGD = 1
-    ADAM = 2
-    SOAP = 3
-    ADAGRAD = 4
-    ADADELTA = 5
-
+Kind = IntEnum("Kind", "LINEAR EMBEDDING ACTIVATION DROPOUT BATCH_NORM LAYER_NORM", start=0)
+Function = IntEnum("Function", "RELU LEAKY_RELU ELU GELU GELU_TANH SILU SIGMOID TANH SOFTPLUS HARDTANH", start=0)
+LossKind = IntEnum("LossKind", "MSE L1 BCE CROSS_ENTROPY", start=0)
+Method = IntEnum("Method", "GRADIENT SGD ADAM SOAP ADAGRAD ADADELTA", start=0)
 
 _I64, _DOUBLE, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+
+
+def _fields(*groups: tuple[str, Any]) -> list[tuple[str, Any]]:
+    return [(name, kind) for names, kind in groups for name in names.split()]
 
 
 class Layer(ctypes.Structure):
     """`Layer` of kernel.cpp."""
 
-    _fields_ = (
-        *((name, _I64) for name in ("kind", "function", "rows", "inputs", "outputs", "weight", "bias", "flag")),
-        *((name, _DOUBLE) for name in ("a", "b")),
-        *((name, _POINTER) for name in ("mean", "variance", "tracked", "mask")),
+    _fields_ = _fields(
+        ("kind function rows inputs outputs weight bias flag", _I64),
+        ("a b", _DOUBLE),
+        ("mean variance tracked mask", _POINTER),
     )
 
 
 class Parameter(ctypes.Structure):
     """`Parameter` of kernel.cpp."""
 
-    _fields_ = (
-        ("value", _POINTER),
-        ("state", _POINTER * 6),
-        *((name, _I64) for name in ("count", "rows", "columns", "group", "fresh")),
-        ("steps", _DOUBLE),
+    _fields_ = _fields(
+        ("value", _POINTER), ("state", _POINTER * 6), ("count rows columns group fresh", _I64), ("steps", _DOUBLE)
     )
 
 
 class Group(ctypes.Structure):
     """`Group` of kernel.cpp."""
 
-    _fields_ = (
-        *((name, _DOUBLE) for name in ("lr", "weight_decay", "first", "second", "eps")),
-        *((name, _I64) for name in ("flag", "refresh_interval")),
-    )
+    _fields_ = _fields(("lr weight_decay first second eps", _DOUBLE), ("flag refresh_interval", _I64))
 
 
 class Job(ctypes.Structure):
     """`Job` of kernel.cpp."""
 
-    _fields_ = (
-        *((name, _I64) for name in ("is_double", "layers_count", "parameters_count", "method")),
+    _fields_ = _fields(
+        ("is_double layers_count parameters_count method", _I64),
         ("layers", ctypes.POINTER(Layer)),
         ("parameters", ctypes.POINTER(Parameter)),
         ("groups", ctypes.POINTER(Group)),
-        *((name, _I64) for name in ("samples", "input_size", "target_size")),
-        *((name, _POINTER) for name in ("inputs", "targets", "rows")),
-        *((name, _I64) for name in ("rows_count", "batch_size", "first_step", "steps")),
-        *((name, _POINTER) for name in ("factors", "losses", "counts", "outputs")),
-        *((name, _I64) for name in ("loss", "ignored")),
+        ("samples input_size target_size", _I64),
+        ("inputs targets rows", _POINTER),
+        ("rows_count batch_size first_step steps", _I64),
+        ("factors losses counts outputs", _POINTER),
+        ("loss ignored", _I64),
         ("smoothing", _DOUBLE),
-        *((name, _POINTER) for name in ("loss_weight", "positive_weight", "workspace")),
+        ("loss_weight positive_weight workspace", _POINTER),
     )
-
-
-STRUCTURES = (Layer, Parameter, Group, Job)
-
-
-def layout() -> int:
-    """The sizes of the structures in one number, as `cmalight_layout` of the kernel gives it."""
-    total = 0
-    for structure in reversed(STRUCTURES):
-        total = 1000 * total + ctypes.sizeof(structure)
-    return total

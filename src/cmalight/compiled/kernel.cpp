@@ -1001,9 +1001,6 @@ struct WithoutSubnormals {
 };
 
 extern "C" {
-// Bytes of the structures, so that the caller can compare them with its own.
-i64 cmalight_layout() { return sizeof(Layer) + 1000 * (sizeof(Parameter) + 1000 * (sizeof(Group) + 1000 * sizeof(Job))); }
-
 // From now on, large products are those of a library; null for none.
 void cmalight_use(Gemm<float> of_floats, Gemm<double> of_doubles) {
   library_gemm<float> = of_floats, library_gemm<double> = of_doubles;

@@ -19,13 +19,14 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
+import filelock
 import torch
 
 from cmalight.compiled import interface
 from cmalight.compiled.interface import CannotCompile
+from cmalight.files import cache_folder, write_atomically
 
 SOURCE = Path(__file__).with_name("kernel.cpp")
 _FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd", "-fPIC", "-shared", "-w")
@@ -34,14 +35,7 @@ _logger = logging.getLogger("cmalight")
 
 
 def kernel() -> ctypes.CDLL:
-    """The kernel: from this process, from the cache, or built now.
-
-    Returns:
-        The library, with the types of its functions declared.
-
-    Raises:
-        CannotCompile: The kernel cannot be built or loaded; the text says why in one line.
-    """
+    """The kernel, from this process, from the cache, or built now; CannotCompile says in one line why there is none."""
     found = _kernel_or_reason()
     if isinstance(found, str):
         raise CannotCompile(found)
@@ -54,10 +48,11 @@ def _kernel_or_reason() -> ctypes.CDLL | str:
     if sys.platform == "win32":
         return "the kernel is not built on Windows"
     try:
-        return _found_or_built()
+        return _declared(_found_or_built())
     except CannotCompile as error:
         reason = str(error)
-    except (OSError, AttributeError) as error:  # AttributeError: the compiler built something else
+    # Of files and locks, of CXX, of something else that was built, of a build that takes too long.
+    except (OSError, ValueError, AttributeError, subprocess.SubprocessError) as error:
         reason = f"the kernel cannot be built or loaded: {' '.join(str(error).split())}"
     _logger.warning("Epochs are not compiled: %s", reason)
     return reason
@@ -65,182 +60,87 @@ def _kernel_or_reason() -> ctypes.CDLL | str:
 
 def _found_or_built() -> ctypes.CDLL:
     command = build_command()
-    folder = _private_folder()
-    if folder is None:
-        return _declared(_built(command, None))
-    path = folder / f"kernel-{_key(command)}.so"
-    with _locked(path.with_suffix(".lock")):
-        return _declared(_load(path) or _built(command, path))
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """One process builds, and the others wait for it. The lock ends with its process."""
-    import fcntl  # not on Windows
-
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # some network file systems have no locks: each process may build then
-            file = stack.enter_context(open(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b"))
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _built(command: list[str], path: Path | None) -> ctypes.CDLL:
-    """Build the library, keep it at `path`, and load it from there, or, if that fails, from where it was built."""
-    with tempfile.TemporaryDirectory(prefix="cmalight-") as place:  # readable and writable by the user alone
-        built = build(Path(place) / "kernel.so", command)
-        if path is not None:
-            _keep(built, path)
-        return (path and _load(path)) or ctypes.CDLL(str(built))
+        folder = _private_folder()
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cmalight-")))
+        path = folder / f"kernel-{_key(command)}.so"
+        if not path.exists():
+            stack.enter_context(filelock.FileLock(path.with_suffix(".lock"), timeout=_PATIENCE_SECONDS))
+        if not path.exists():  # one process builds, and the others wait for it
+            place = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder)))
+            write_atomically(path, build(place / path.name, command).read_bytes())
+        return ctypes.CDLL(str(path))
 
 
 def build_command() -> list[str]:
-    """The compiler and its flags: CXX, or the first compiler there is.
-
-    Returns:
-        Its words, without source and output.
-
-    Raises:
-        CannotCompile: There is no compiler.
-    """
-    wanted = os.environ.get("CXX", "").strip()
-    try:
-        choices = [shlex.split(wanted)] if wanted else [["g++"], ["clang++"], ["c++"]]
-    except ValueError as error:
-        raise CannotCompile(f"CXX={wanted!r} cannot be read: {error}") from error
-    for words in choices:
+    """The compiler, CXX or the first one there is, and its flags; CannotCompile if there is none."""
+    wanted = shlex.split(os.environ.get("CXX", ""))
+    for words in [wanted] if wanted else [["g++"], ["clang++"], ["c++"]]:
         if (found := shutil.which(words[0])) is not None:
             arm = platform.machine().lower() in ("arm64", "aarch64")
             native = ("-mcpu=native",) if arm else ("-march=native", "-mprefer-vector-width=512")
             return [found, *words[1:], *_FLAGS, *native]
-    raise CannotCompile(f"there is no C++ compiler ({wanted or 'g++, clang++, c++'}): install one, or set CXX")
+    given = " ".join(wanted) or "g++, clang++, c++"
+    raise CannotCompile(f"there is no C++ compiler ({given}): install one, or set CXX")
 
 
 def build(path: Path, command: list[str]) -> Path:
-    """Compile the kernel.
-
-    Args:
-        path: Where the library is written.
-        command: As `build_command` gives it.
-
-    Returns:
-        The path.
-
-    Raises:
-        CannotCompile: The compiler failed.
-    """
-    said = ""
+    """Compile the kernel into a library at `path`, by the command of `build_command`; CannotCompile if that fails."""
     for libraries in (("-lmvec", "-lm"), ("-lm",)):  # glibc's vector functions are not on every system
-        try:
-            done = subprocess.run(
-                [*command, str(SOURCE), "-o", str(path), *libraries],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_PATIENCE_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise CannotCompile(f"{command[0]} failed: {error}") from error
+        done = subprocess.run(
+            [*command, str(SOURCE), "-o", str(path), *libraries],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PATIENCE_SECONDS,
+            check=False,
+        )
         if done.returncode == 0 and path.exists():
             return path
-        said = done.stderr
-    lines = [line for line in said.splitlines() if "error" in line] or said.splitlines() or ["it wrote no library"]
-    raise CannotCompile(f"{command[0]} failed: {lines[0].strip()}")
+    lines = done.stderr.splitlines()
+    said = [line for line in lines if "error" in line] or lines or ["it wrote no library"]
+    raise CannotCompile(f"{command[0]} failed: {said[0].strip()}")
 
 
 def _key(command: list[str]) -> str:
-    compiler = Path(command[0]).resolve()
-    about = compiler.stat()
-    parts = (SOURCE.read_text(encoding="utf-8"), command, str(compiler), about.st_size, about.st_mtime_ns, _processor())
+    """What the code depends on: source, compiler, flags, and what this processor has that another may not have."""
+    compiler, processor = Path(command[0]).resolve().stat(), Path("/proc/cpuinfo")
+    lines = processor.read_text(encoding="utf-8", errors="replace").splitlines() if processor.exists() else []
+    features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    machine = f"{platform.platform()} {platform.machine()} {platform.processor()} {features}"
+    parts = (SOURCE.read_text(encoding="utf-8"), command, compiler.st_size, compiler.st_mtime_ns, machine)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 
-def _processor() -> str:
-    """What code for this processor may use that another may not have."""
-    about = Path("/proc/cpuinfo")
-    lines = about.read_text(encoding="utf-8", errors="replace").splitlines() if about.exists() else []
-    features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return f"{platform.platform()} {platform.machine()} {platform.processor()} {features}"
-
-
 def _private_folder() -> Path | None:
-    """The folder of libraries; None, and a message, if others could write to it or to one of its parents."""
-    cache = Path("cmalight")
+    """The folder of libraries; None, and a message, if others could write to it or put another in its place."""
     try:
-        if chosen := os.environ.get("CMALIGHT_CACHE"):
-            cache = Path(chosen).expanduser()
-        elif sys.platform == "darwin":
-            cache = Path.home() / "Library" / "Caches" / "cmalight"
-        else:
-            cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cmalight"
-        folder = (cache / "compiled").resolve()
-        for one in reversed((folder, *folder.parents)):  # `mkdir(parents=True)` gives the mode to the last one only
-            one.mkdir(mode=0o700, exist_ok=True)
-        if all(_is_safe(one, is_parent=one != folder) for one in (folder, *folder.parents)):
+        folder = (cache_folder() / "compiled").resolve()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        about = folder.stat()
+        is_private = about.st_uid == os.getuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if is_private and not any(map(_is_open, folder.parents)):
             return folder
-        reason = "others can write to it or to a folder above it"
+        reason = f"others can write to {folder} or to a folder above it"
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home
-        reason = getattr(error, "strerror", None) or str(error)
-    _logger.warning("The compiled kernel is not kept in %s: %s.", cache, reason)
+        reason = str(error)
+    _logger.warning("The compiled kernel is not kept in the cache: %s.", reason)
     return None
 
 
-def _is_safe(folder: Path, *, is_parent: bool) -> bool:
+def _is_open(folder: Path) -> bool:
+    """Whether anyone may rename what is in a folder; with the sticky bit, as on /tmp, only the owner may."""
     about = folder.stat()
-    others = stat.S_IWOTH if _is_private_group(about.st_gid) else stat.S_IWGRP | stat.S_IWOTH
-    # With the sticky bit, as on /tmp, others cannot rename what is the user's.
-    is_closed = not about.st_mode & others or (is_parent and bool(about.st_mode & stat.S_ISVTX))
-    return about.st_uid in (0, os.getuid()) and is_closed
-
-
-def _is_private_group(number: int) -> bool:
-    """Whether a group is the user's alone. Under umask 002 the folders of the user's cache belong to it."""
-    import grp
-    import pwd
-
-    try:
-        user, group = pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(number)
-    except KeyError:
-        return False
-    return group.gr_name == user and set(group.gr_mem) <= {user}
-
-
-def _load(path: Path) -> ctypes.CDLL | None:
-    """The library, if it is there and is what was written."""
-    try:
-        if _digest(path) != path.with_suffix(".sha256").read_text(encoding="ascii"):
-            return None
-        return ctypes.CDLL(str(path))
-    except (OSError, ValueError):
-        return None
-
-
-def _keep(built: Path, path: Path) -> None:
-    """Move a library and its digest to their place, each at once; only a message if that fails."""
-    try:
-        with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as place:
-            for name, content in ((path.with_suffix(".sha256"), _digest(built).encode()), (path, built.read_bytes())):
-                aside = Path(place) / name.name
-                aside.write_bytes(content)
-                aside.chmod(0o600)
-                os.replace(aside, name)
-    except OSError as error:
-        _logger.warning("The compiled kernel is not kept in %s: %s.", path.parent, error.strerror or error)
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    is_writable = bool(about.st_mode & stat.S_IWOTH) and not about.st_mode & stat.S_ISVTX
+    return is_writable or about.st_uid not in (0, os.getuid())
 
 
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     for name in ("cmalight_workspace", "cmalight_check", "cmalight_run"):
         function = getattr(library, name)
         function.argtypes, function.restype = [ctypes.POINTER(interface.Job)], ctypes.c_int64
-    library.cmalight_layout.argtypes, library.cmalight_layout.restype = [], ctypes.c_int64
-    if library.cmalight_layout() != interface.layout():
-        raise CannotCompile("the kernel has another interface than this package")
     library.cmalight_use.argtypes, library.cmalight_use.restype = [ctypes.c_void_p] * 2, None
     library.cmalight_use(*_products_of_torch())
     return library

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cmalight.compiled.interface import CannotCompile
-from cmalight.compiled.network import Caller, Network, has_batch_of_one_row
+from cmalight.compiled.network import Network
 from cmalight.compiled.steps import Steps
 from cmalight.evaluation.batches import TensorBatches
 
@@ -56,7 +56,6 @@ class Program:
         self._rows = torch.empty(0, dtype=torch.int64)
         self._next = 0
         self._lower()
-        self._caller = Caller()
 
     def begin_epoch(self, permutation: Tensor) -> None:
         """Start an epoch.
@@ -67,7 +66,6 @@ class Program:
         Raises:
             CannotCompile: The model, the loss, the optimizer or the data have changed, and are no longer on the list.
             IndexError: A row, a label or an index of an embedding is out of range.
-            ValueError: A batch of one row under BatchNorm1d.
         """
         self._lower()
         self._rows = permutation.to(device="cpu", dtype=torch.int64).contiguous().clone()
@@ -75,9 +73,7 @@ class Program:
         job = self._network.job
         job.rows, job.rows_count = self._rows.data_ptr(), len(self._rows)
         job.first_step, job.steps = 0, self._remaining()
-        if self._network.stack.batch_norm and has_batch_of_one_row(job.rows_count, job.batch_size):
-            raise ValueError("Expected more than 1 value per channel when training; a batch has one row")
-        self._caller.check(job)
+        self._network.check()
 
     def run(self, factors: Sequence[float]) -> Tensor:
         """Take the next batches as steps.
@@ -115,14 +111,12 @@ class Program:
         network, steps, job = self._network, self._steps, self._network.job
         groups = steps.groups()
         steps.fill(network.parameters)
-        rows = min(job.batch_size, len(self._rows) - self._next * job.batch_size)
-        masks = network.point(rows, keep_statistics=False)
+        network.point(min(job.batch_size, len(self._rows) - self._next * job.batch_size), keep_statistics=False)
         job.groups, job.factors, job.losses = groups, scales.data_ptr(), losses.data_ptr()
         job.first_step, job.steps = self._next, len(scales)
-        self._caller.run(job)
+        network.run()
         steps.taken(len(scales))
-        del masks
-        buffers = [buffer for spec in network.stack.layers for buffer in spec.buffers]
+        buffers = [buffer for of_layer in network.stack.buffers for buffer in of_layer]
         torch.autograd.graph.increment_version([*network.stack.parameters, *buffers, *steps.tensors()])
 
     def _eager_step(self, factor: float) -> float:

@@ -13,28 +13,27 @@ from torch.optim import optimizer as optimizer_hooks
 
 from cmalight.compiled import interface
 from cmalight.compiled.interface import CannotCompile, Method
+from cmalight.optim.cma import CMA
+from cmalight.optim.cmalight import CMALight
+from cmalight.optim.coff import COFF
+from cmalight.optim.ig import IG
+from cmalight.optim.soap import SOAP
 
-_TORCH_METHODS: dict[type[Optimizer], Method] = {
+_METHODS: dict[type[Optimizer], Method] = {
     SGD: Method.SGD,
     Adam: Method.ADAM,
     AdamW: Method.ADAM,
     Adagrad: Method.ADAGRAD,
     Adadelta: Method.ADADELTA,
-}
-# Optimizers of `cmalight.optim`, by name: this room does not import them.
-_OWN_METHODS = {
-    "cmalight.optim.cmalight.CMALight": Method.GRADIENT,
-    "cmalight.optim.cma.CMA": Method.GRADIENT,
-    "cmalight.optim.ig.IG": Method.GRADIENT,
-    "cmalight.optim.coff.COFF": Method.GRADIENT,
-    "cmalight.optim.soap.SOAP": Method.SOAP,
+    SOAP: Method.SOAP,
+    **dict.fromkeys((CMALight, CMA, IG, COFF), Method.GRADIENT),
 }
 _REFUSED = ("maximize", "capturable", "differentiable", "amsgrad")
-_SOAP_SIDES = ("left", "left_basis", "right", "right_basis")
 # The state of a parameter besides the count of steps, in the kernel's order.
 _STATE = {
+    Method.SGD: ("momentum_buffer",),
     Method.ADAM: ("exp_avg", "exp_avg_sq"),
-    Method.SOAP: ("exp_avg", "exp_avg_sq", *_SOAP_SIDES),
+    Method.SOAP: ("exp_avg", "exp_avg_sq", "left", "left_basis", "right", "right_basis"),
     Method.ADAGRAD: ("sum",),
     Method.ADADELTA: ("square_avg", "acc_delta"),
 }
@@ -102,78 +101,65 @@ class Steps:
         return [t for p in self._trained if p in state for t in state[p].values() if isinstance(t, Tensor)]
 
     def fill(self, structures: ctypes.Array[interface.Parameter]) -> None:
-        """Put the addresses of the parameters' state as they are now into the kernel's structures.
+        """Put the addresses of the parameters' state as they are now into the kernel's structures, one per parameter.
 
-        Args:
-            structures: One per parameter.
-
-        Raises:
-            CannotCompile: The state does not fit the parameter, or entries are missing.
+        CannotCompile: the state does not fit the parameter, or entries are missing.
         """
         self._new = []
+        if self.method is Method.GRADIENT:
+            return
         for one, param, number in zip(structures, self._parameters, self.group_of, strict=True):
-            if number < 0 or self.method is Method.GRADIENT:
+            if number < 0:
                 continue
             state = self._optimizer.state.get(param, {})
             if self.method is Method.SGD:
-                state, names = self._sgd_state(one, param, number, state)
+                one.fresh = state.get("momentum_buffer") is None
+                if not self._groups[number]["momentum"]:
+                    state = {}
+                elif one.fresh:
+                    state = self._created(param, {})
             else:
-                state, names = self._counted_state(param, state), _STATE[self.method]
+                state = self._counted(param, state)
                 one.steps = float(state["step"])
-            for place, name in enumerate(names):
-                size = param.shape if place < 2 else (_side(param, name),) * 2
-                one.state[place] = _address(state[name], size, param.dtype) if name in state else None
+            for place, name in enumerate(_STATE[self.method]):
+                shape = param.shape if place < 2 else (_side(param, name),) * 2
+                one.state[place] = _address(state[name], shape, param.dtype) if name in state else None
 
-    def _sgd_state(
-        self, one: interface.Parameter, param: nn.Parameter, number: int, state: dict[str, Any]
-    ) -> tuple[dict[str, Any], tuple[str, ...]]:
-        if not self._groups[number]["momentum"]:
-            return {}, ("momentum_buffer",)
-        one.fresh = state.get("momentum_buffer") is None
-        if one.fresh:
-            state = {"momentum_buffer": torch.zeros_like(param, memory_format=torch.preserve_format)}
-            self._new.append((param, state))
-        return state, ("momentum_buffer",)
-
-    def _counted_state(self, param: nn.Parameter, state: dict[str, Any]) -> dict[str, Any]:
-        if not state and self.method is not Method.ADAGRAD:  # which has its state from the beginning
-            dtype = torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32
-            state = {"step": torch.tensor(0.0, dtype=dtype)}
-            state |= {name: torch.zeros_like(param).detach() for name in _STATE[self.method]}
-            self._new.append((param, state))
+    def _counted(self, param: nn.Parameter, state: dict[str, Any]) -> dict[str, Any]:
         is_soap = self.method is Method.SOAP
+        if not state and self.method is not Method.ADAGRAD:  # which has its state from the beginning
+            return self._created(param, {"step": torch.tensor(0.0)})
         missing = {"step", *_STATE[self.method]} - state.keys()
         if is_soap:  # only sides up to `max_side` have a factor and its basis
             missing -= {name for side in ("left", "right") if side not in state for name in (side, f"{side}_basis")}
         if missing:
             raise CannotCompile(f"the optimizer's state has no {', '.join(sorted(missing))}")
-        if not (isinstance(state["step"], int) if is_soap else _is_count(state["step"])):
+        if not isinstance(state["step"], int if is_soap else Tensor):
             raise CannotCompile(f"the optimizer's state has the step {state['step']!r}")
         return state
 
-    def taken(self, count: int) -> None:
-        """Write back what `fill` created, and count the steps.
+    def _created(self, param: nn.Parameter, state: dict[str, Any]) -> dict[str, Any]:
+        """The state before the first step, which `taken` gives to the optimizer."""
+        state |= {name: torch.zeros_like(param) for name in _STATE[self.method]}
+        self._new.append((param, state))
+        return state
 
-        Args:
-            count: Steps that the kernel has taken since `fill`.
-        """
+    def taken(self, count: int) -> None:
+        """Write back what `fill` created, and count the steps that the kernel has taken since."""
         for param, state in self._new:
             self._optimizer.state[param].update(state)
         if self.method is Method.SOAP:
             for param in self._trained:
                 self._optimizer.state[param]["step"] += count
-        elif self.method in _STATE:
+        elif self.method not in (Method.GRADIENT, Method.SGD):
             torch._foreach_add_([self._optimizer.state[param]["step"] for param in self._trained], count)
 
 
 def _method(optimizer: Any) -> Method:
     kind = type(optimizer)
-    method = _TORCH_METHODS.get(kind)
+    method = _METHODS.get(kind)
     if method is None:
-        method = _OWN_METHODS.get(f"{kind.__module__}.{kind.__qualname__}")
-    if method is None:
-        known = sorted([one.__name__ for one in _TORCH_METHODS] + [name.rpartition(".")[2] for name in _OWN_METHODS])
-        raise CannotCompile(f"the optimizer {kind.__name__} is not one of {', '.join(known)}")
+        raise CannotCompile(f"the optimizer {kind.__name__} is not one of {', '.join(k.__name__ for k in _METHODS)}")
     if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
         raise CannotCompile(f"{kind.__name__} has hooks")
     if optimizer_hooks._global_optimizer_pre_hooks or optimizer_hooks._global_optimizer_post_hooks:
@@ -190,16 +176,12 @@ def _method(optimizer: Any) -> Method:
     return method
 
 
-def _is_count(step: Any) -> bool:
-    return isinstance(step, Tensor) and step.dim() == 0 and step.is_floating_point()
-
-
 def _side(param: Tensor, name: str) -> int:
     return len(param) if name.startswith("left") else param.numel() // len(param)
 
 
-def _address(tensor: Any, size: Sequence[int], dtype: torch.dtype) -> int:
-    if not isinstance(tensor, Tensor) or tensor.dtype != dtype or tuple(tensor.shape) != tuple(size):
+def _address(tensor: Any, shape: Sequence[int], dtype: torch.dtype) -> int:
+    if not isinstance(tensor, Tensor) or (tensor.dtype, tuple(tensor.shape)) != (dtype, tuple(shape)):
         raise CannotCompile("the optimizer's state does not fit its parameters")
     if tensor.device.type != "cpu" or not tensor.is_contiguous():
         raise CannotCompile("the optimizer's state is not contiguous on the CPU")

@@ -5,9 +5,7 @@
     data = load_dataset("teacher:rows=1000000,features=50")       # generated, nothing to download
     data = load_dataset("shop.csv:target=price")                  # your own; see also `register`
 
-The room is larger than its readers, because it holds the licence, citation and checksum of every data set, and because
-users' own files and functions have names by which worker processes find them.
-
+The catalogue holds the licence, citation and checksum of every data set of the package.
 A file is looked for in the folders of CMALIGHT_DATA, then in the cache (CMALIGHT_CACHE, or the system's cache
 folder), then downloaded into the cache.
 """

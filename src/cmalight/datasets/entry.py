@@ -30,7 +30,7 @@ class Raw:
         y: Numbers for regression, labels from 0 for classification.
         x_test: Inputs of the publisher's own test part.
         y_test: Targets of the publisher's own test part.
-        feature_names: One name per column of `x`; empty where columns have no names.
+        feature_names: One name per column of `x`; empty if columns have no names.
         class_names: One name per class; empty for regression.
     """
 
@@ -64,18 +64,18 @@ class Entry:
 
     Attributes:
         name: By which it is found.
-        task: "regression" or "classification"; None where only reading tells.
+        task: "regression" or "classification"; None if only reading tells.
         source: Reads it.
         title: What it is, in one line.
-        rows: Number of rows, of the training part if the publisher has split it; None where only reading tells.
-        features: Number of columns or pixel values; None where only reading tells.
-        classes: Number of classes; None for regression, and where only reading tells.
+        rows: Number of rows, of the training part if the publisher has split it; None if only reading tells.
+        features: Number of columns or pixel values; None if only reading tells.
+        classes: Number of classes; None for regression, and if only reading tells.
         test_rows: Size of the publisher's own test part; 0 if `load_dataset` splits the rows.
         image: Channels, height and width; None for tables.
         file: Name of its file in a data folder and in the cache; empty if it needs none.
         other_names: Further names under which its file is found in a data folder.
         urls: Where its file is downloaded from: the publisher first, then mirrors.
-        sha256: Of the file, checked where no checksum of the values is known.
+        sha256: Of the file, checked if no checksum of the values is known.
         values_sha256: `Raw.digest` of the right values.
         encoding: What happens to the columns, in words.
         licence: Of the data.
@@ -121,11 +121,7 @@ class Entry:
 
 
 def training_count(rows: int, test_share: float) -> int:
-    """Return how many rows train; the test part is rounded up, as in the paper (Ailerons: 13750 rows, P = 10312).
-
-    Raises:
-        ValueError: The share is not in [0, 1), or leaves no row for training.
-    """
+    """Return how many rows train; the test part is rounded up, as in the paper (Ailerons: 13750 rows, P = 10312)."""
     check_part("test_share", test_share)
     count = rows - math.ceil(round(rows * test_share, 9))
     if count < 1:

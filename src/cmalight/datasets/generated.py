@@ -10,7 +10,7 @@ in the last digit from one process to the next.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ _BLOCK = 65_536
 def teacher_network(
     rows: int, features: int, *, hidden: int = 20, noise: float = 0.01, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Make a regression problem from the outputs of a random network with one hidden layer of tanh units.
+    """Return inputs, and a column of the outputs of a random network with one hidden layer of tanh units.
 
     Args:
         rows: Number of rows.
@@ -32,28 +32,25 @@ def teacher_network(
         hidden: Number of hidden units.
         noise: Standard deviation of the noise added to the outputs, whose variance is about one.
         seed: Of the weights and the rows.
-
-    Returns:
-        Inputs, and a column of targets.
     """
-    _check(rows=rows, features=features, hidden=hidden)
+    check_whole("hidden", hidden, least=1)
     check_least("noise", noise, 0)
-    generator = _seeded(seed)
+    generator = _generator(rows, features, seed)
     inner = torch.randn(features, hidden, generator=generator) / math.sqrt(features)
     bias = torch.randn(hidden, generator=generator)
     outer = torch.randn(hidden, 1, generator=generator) / math.sqrt(hidden)
-    x, y = torch.empty(rows, features), torch.empty(rows, 1)
-    for block in _blocks(rows):
-        x[block] = torch.randn(x[block].shape, generator=generator)
-        answer = _product(torch.from_numpy(np.tanh((_product(x[block], inner) + bias).numpy())), outer)
-        y[block] = answer + noise * torch.randn(answer.shape, generator=generator)
-    return x, y
+
+    def answer(x: Tensor) -> Tensor:
+        y = _product(torch.from_numpy(np.tanh((_product(x, inner) + bias).numpy())), outer)
+        return (y + noise * torch.randn(y.shape, generator=generator)).float()
+
+    return _rows(rows, features, generator, answer)
 
 
 def least_squares(
     rows: int, features: int, *, noise: float = 0.1, condition: float = 10.0, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Make a linear regression with known weights.
+    """Return inputs, and a column of targets that a linear model gives.
 
     Args:
         rows: Number of rows.
@@ -62,49 +59,53 @@ def least_squares(
         condition: The spreads of the columns go from 1 down to 1 / condition; its square is about the condition number
             of the Hessian.
         seed: Of the weights and the rows.
-
-    Returns:
-        Inputs, and a column of targets.
     """
-    _check(rows=rows, features=features)
     check_least("noise", noise, 0)
     check_least("condition", condition, 1)
-    generator = _seeded(seed)
+    generator = _generator(rows, features, seed)
     weights = torch.randn(features, 1, generator=generator)
     spread = torch.logspace(0.0, -math.log10(condition), features)
-    x, y = torch.empty(rows, features), torch.empty(rows, 1)
-    for block in _blocks(rows):
-        x[block] = spread * torch.randn(x[block].shape, generator=generator)
-        answer = _product(x[block], weights)
-        y[block] = answer + noise * torch.randn(answer.shape, generator=generator)
-    return x, y
+
+    def answer(x: Tensor) -> Tensor:
+        y = _product(x, weights)
+        return (y + noise * torch.randn(y.shape, generator=generator)).float()
+
+    return _rows(rows, features, generator, answer, spread)
 
 
 def logistic(rows: int, features: int, *, noise: float = 0.0, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Draw two classes from a logistic model with known weights.
+    """Return inputs, and int64 labels 0 or 1 drawn from a logistic model.
 
     Args:
         rows: Number of rows.
         features: Number of columns.
-        noise: Share of the labels that are drawn at random.
+        noise: Fraction of the labels that are drawn at random.
         seed: Of the weights and the rows.
-
-    Returns:
-        Inputs, and int64 labels 0 or 1.
     """
-    _check(rows=rows, features=features)
     check_share("noise", noise)
-    generator = _seeded(seed)
+    generator = _generator(rows, features, seed)
     weights = 3.0 * torch.randn(features, 1, generator=generator) / math.sqrt(features)
-    x, y = torch.empty(rows, features), torch.empty(rows, dtype=torch.int64)
-    for block in _blocks(rows):
-        x[block] = torch.randn(x[block].shape, generator=generator)
-        probability = torch.from_numpy(1.0 / (1.0 + np.exp(-_product(x[block], weights).numpy()))).squeeze(1)
+
+    def answer(x: Tensor) -> Tensor:
+        probability = torch.from_numpy(1.0 / (1.0 + np.exp(-_product(x, weights).numpy()))).squeeze(1)
         drawn = torch.rand(probability.shape, generator=generator) < probability
         blind = torch.rand(probability.shape, generator=generator) < noise
         coin = torch.rand(probability.shape, generator=generator) < 0.5
-        y[block] = torch.where(blind, coin, drawn).long()
-    return x, y
+        return torch.where(blind, coin, drawn).long()
+
+    return _rows(rows, features, generator, answer)
+
+
+def _rows(
+    rows: int, features: int, generator: torch.Generator, answer: Callable[[Tensor], Tensor], spread: Tensor | float = 1
+) -> tuple[Tensor, Tensor]:
+    """Inputs of this spread, and their answers."""
+    x = torch.empty(rows, features)
+    answers = []
+    for block in torch.split(x, _BLOCK):
+        block.copy_(spread * torch.randn(block.shape, generator=generator))
+        answers.append(answer(block))
+    return x, torch.cat(answers)
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
@@ -115,16 +116,8 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
     return result
 
 
-def _blocks(rows: int) -> Iterator[slice]:
-    for start in range(0, rows, _BLOCK):
-        yield slice(start, min(start + _BLOCK, rows))
-
-
-def _seeded(seed: int) -> torch.Generator:
+def _generator(rows: int, features: int, seed: int) -> torch.Generator:
+    check_whole("rows", rows, least=1)
+    check_whole("features", features, least=1)
     check_whole("seed", seed)
     return torch.Generator().manual_seed(seed)
-
-
-def _check(**counts: int) -> None:
-    for name, count in counts.items():
-        check_whole(name, count, least=1)

@@ -22,25 +22,21 @@ class DataSet:
     Attributes:
         name: Of the data set.
         task: "regression" or "classification".
-        description: What it is, in one line.
         x_train: float32; rows of features, scaled to [0, 1] over the training part, or NCHW pixels in [0, 1].
         y_train: For regression a float32 column, scaled like the features; for classification int64 labels from 0.
         x_test: As `x_train`; values may lie a little outside [0, 1].
         y_test: As `y_train`.
-        features: Number of columns, or of pixel values; the paper's d is one more for tables.
         classes: Number of classes; None for regression.
-        feature_names: One name per column, x0, x1, ... where the data has none; empty for images.
-        class_names: One name per class; empty for regression and where classes have no names.
+        feature_names: One name per column, x0, x1, ... if the data has none; empty for images.
+        class_names: One name per class; empty for regression and if classes have no names.
     """
 
     name: str
     task: Task
-    description: str
     x_train: Array
     y_train: Array
     x_test: Array
     y_test: Array
-    features: int
     classes: int | None
     feature_names: tuple[str, ...]
     class_names: tuple[str, ...]
@@ -58,16 +54,16 @@ def load_dataset(name: str, *, seed: int = 0, test_share: float = 0.25, scale: b
     Args:
         name: A name of `known()` in any spelling. `bikes:rows=4000` takes the first rows of each part,
             `teacher:rows=1000000,features=50` generates a problem of that size, `shop.csv:target=price` reads a CSV or
-            parquet file, `package.module:function` calls a function that returns arrays (see `register`).
+            parquet file.
         seed: Of the random split; data sets with a test part of their own ignore it.
-        test_share: Share of the rows for the test part, rounded up; ignored likewise.
+        test_share: Fraction of the rows for the test part, rounded up; ignored likewise.
         scale: Scale features and numeric targets to [0, 1]. Pixels from 0 to 255 are divided by 255 in any case.
 
     Returns:
         Arrays for training and testing.
 
     Raises:
-        DataError: The data set is not known, cannot be had, or is not what it should be.
+        DataError: The data set is not known, cannot be found or downloaded, or is not what it should be.
 
     Example:
         >>> from cmalight.datasets import load_dataset
@@ -93,14 +89,12 @@ def load_dataset(name: str, *, seed: int = 0, test_share: float = 0.25, scale: b
     return DataSet(
         name=entry.name,
         task="regression" if classes is None else "classification",
-        description=entry.title,
         x_train=x_train,
         y_train=y_train,
         x_test=x_test,
         y_test=y_test,
-        features=int(np.prod(x_train.shape[1:])),
         classes=classes,
-        feature_names=raw.feature_names or _numbered(x_train),
+        feature_names=raw.feature_names or tuple(f"x{i}" for i in range(x_train.shape[1] if x_train.ndim == 2 else 0)),
         class_names=raw.class_names,
     )
 
@@ -115,15 +109,11 @@ def fetch(name: str) -> Path | None:
         Where its file is, or its values in the cache; None if it needs no file.
 
     Raises:
-        DataError: The data set is not known, cannot be had, or is not what it should be.
+        DataError: The data set is not known, cannot be found or downloaded, or is not what it should be.
     """
     entry = dataset_info(name)
     raw_data(entry)
     return (locate(entry) or values_path(entry, None)) if entry.file else None
-
-
-def _numbered(x: Array) -> tuple[str, ...]:
-    return tuple(f"x{i}" for i in range(x.shape[1])) if x.ndim == 2 else ()
 
 
 def _split(raw: Raw, seed: int, test_share: float) -> tuple[Array, Array, Array, Array]:

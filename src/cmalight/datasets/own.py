@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from cmalight.datasets.entry import Array, Raw, Task
+from cmalight.datasets.readers import encode
 from cmalight.errors import DataError, unknown_name
 
 _MOST_CATEGORIES = 1000
@@ -18,7 +19,7 @@ _MOST_CATEGORIES = 1000
 
 @dataclass(frozen=True)
 class Table:
-    """A comma-separated file with a header, or a parquet file: numbers as they are, text one-hot."""
+    """A comma-separated file with a header, or a parquet file: numbers as they are, then text one-hot."""
 
     file: Path
     target: str
@@ -33,15 +34,15 @@ class Table:
         if missing.any():
             raise DataError(f"{self.file}: column {missing.idxmax()!r} lacks {missing.max()} values; fill or drop them")
         target = frame.pop(self.target)
-        for name in frame.select_dtypes(exclude=["number", "bool", "category"]):
+        text = list(frame.select_dtypes(exclude=["number", "bool"]))
+        for name in text:
             if not pd.api.types.is_string_dtype(frame[name]) or frame[name].nunique() > _MOST_CATEGORIES:
                 raise DataError(
                     f"{self.file}: column {name!r} is neither numbers nor text of at most {_MOST_CATEGORIES} values; "
                     "drop it, or register a function that encodes it"
                 )
-        encoded = pd.get_dummies(frame, prefix_sep="=", dtype=np.float64)
-        x = encoded.to_numpy(np.float64)
-        return with_labels(x, target.to_numpy(), self.task, names=tuple(map(str, encoded.columns)))
+        x, names = encode(frame[[*frame.columns.drop(text), *text]], text)
+        return _with_labels(x, target.to_numpy(), self.task, names=names)
 
     def _frame(self) -> pd.DataFrame:
         if not self.file.is_file():
@@ -50,7 +51,7 @@ class Table:
             is_parquet = self.file.suffix.lower() == ".parquet"
             return pd.read_parquet(self.file) if is_parquet else pd.read_csv(self.file, low_memory=False)
         except (ValueError, OSError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            reason = str(error).partition("\n")[0]
             raise DataError(
                 f"{self.file} cannot be read ({reason}); expected a CSV file with a header, or parquet"
             ) from error
@@ -72,15 +73,15 @@ class Arrays:
                 "x_test, y_test, where x are numbers with one row per sample"
             )
         x, targets = arrays[0], [one.reshape(-1) for one in arrays[1::2]]
-        raw = with_labels(x, np.concatenate(targets), self.task)  # the test part may lack a class
+        raw = _with_labels(x, np.concatenate(targets), self.task)  # the test part may lack a class
         return raw if len(arrays) == 2 else replace(raw, y=raw.y[: len(x)], x_test=arrays[2], y_test=raw.y[len(x) :])
 
 
-def with_labels(x: Array, y: Array, task: Task | None, *, names: tuple[str, ...] = ()) -> Raw:
+def _with_labels(x: Array, y: Array, task: Task | None, *, names: tuple[str, ...] = ()) -> Raw:
     """Return x and y; the labels of a classification become their ranks, from 0."""
     if task == "regression" and y.dtype.kind not in "biuf":
         raise DataError(f"the target holds {y[0]!r}; regression needs numbers, classification takes text")
     if task == "classification" or (task is None and y.dtype.kind not in "iuf"):
         classes, ranks = np.unique(y.astype(str) if y.dtype.kind == "O" else y, return_inverse=True)
-        return Raw(x, ranks, None, None, names, tuple(str(one) for one in classes))
+        return Raw(x, ranks, feature_names=names, class_names=tuple(map(str, classes)))
     return Raw(x, y, feature_names=names)

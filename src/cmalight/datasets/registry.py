@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import re
 import tomllib
@@ -20,14 +19,13 @@ from cmalight.datasets import generated
 from cmalight.datasets.entry import Entry, Raw, Task
 from cmalight.datasets.own import Arrays, Table
 from cmalight.datasets.readers import Cifar, Delimited, Keel, Matrix
-from cmalight.errors import DataError, check_choice, needed, unknown_name
+from cmalight.errors import DataError, check_choice, check_whole, needed, unknown_name
 
 _GENERATED: dict[str, tuple[Callable[..., tuple[Tensor, Tensor]], Task, str]] = {
     "teacher": (generated.teacher_network, "regression", "Teacher: the outputs of a random network, with noise"),
     "least-squares": (generated.least_squares, "regression", "Least squares: a noisy linear model"),
     "logistic": (generated.logistic, "classification", "Logistic: two classes drawn from a logistic model"),
 }
-_TABLE_SUFFIXES = (".csv", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -41,17 +39,12 @@ class Shipped:
         with needed("this data set is part of scikit-learn, which is not installed", "data"):
             import sklearn.datasets  # type: ignore[import-untyped]
         bunch = getattr(sklearn.datasets, self.loader)()
-        features = tuple(str(name) for name in bunch.feature_names)
-        classes = tuple(str(name) for name in bunch.get("target_names", ()))
+        features, classes = (tuple(map(str, bunch.get(key, ()))) for key in ("feature_names", "target_names"))
         return Raw(np.asarray(bunch.data, np.float64), np.asarray(bunch.target), None, None, features, classes)
 
 
 _FORMATS: dict[str, Callable[..., Any]] = {
-    "cifar": Cifar,
-    "delimited": Delimited,
-    "keel": Keel,
-    "matrix": Matrix,
-    "shipped": Shipped,
+    kind.__name__.lower(): kind for kind in (Cifar, Delimited, Keel, Matrix, Shipped)
 }
 
 
@@ -90,50 +83,38 @@ def dataset_info(name: str) -> Entry:
     Raises:
         DataError: There is no such data set.
     """
-    base, _, tail = str(name).partition(":")
-    if Path(base).suffix.lower() in _TABLE_SUFFIXES:
-        return _table_entry(base, _options(name, tail, {"target": str, "task": str}))
-    kinds = {_squashed(kind): kind for kind in _GENERATED}
-    if _squashed(base) in kinds:
-        return _generated_entry(kinds[_squashed(base)], name, tail)
-    entries = {_squashed(entry.name): entry for entry in (*_CATALOGUE.values(), *_registered.values())}
-    found = entries.get(_squashed(base))
-    if found is None and tail and "=" not in tail:
-        return Entry(name=name, task=None, source=Arrays(_imported(name)))
+    base, _, tail = name.partition(":")
+    if base.lower().endswith((".csv", ".parquet")):
+        return _table_entry(name, base, tail)
+    found = {_squashed(one): one for one in known()}.get(_squashed(base))
     if found is None:
         raise DataError(unknown_name("data set", name, known()))
+    if found in _GENERATED:
+        return _generated_entry(found, name, tail)
+    entry = _registered.get(found) or _CATALOGUE[found]
     rows = _options(name, tail, {"rows": int}).get("rows")
-    if rows is not None and rows < 1:
-        raise DataError(f"Invalid rows in {name!r}; expected a whole number >= 1")
-    return found if rows is None else replace(found, name=f"{found.name}:rows={rows}", part=rows)
+    if rows is None:
+        return entry
+    check_whole("rows", rows, least=1)
+    return replace(entry, name=f"{entry.name}:rows={rows}", part=rows)
 
 
-def register(
-    name: str,
-    source: str | Path | Callable[[], tuple[Any, ...]],
-    *,
-    target: str | None = None,
-    task: Task | None = None,
-    title: str = "",
-) -> Entry:
+def register(name: str, make: Callable[[], tuple[Any, ...]], *, task: Task | None = None) -> Entry:
     """Give a data set of your own a name, for this process; registering the name again replaces it.
 
-    A spec of the test-bed, whose runs have processes of their own, names such data as `shop.csv:target=price` or as
-    `package.module:function` instead.
+    A file needs no such name: `load_dataset("shop.csv:target=price")`. A spec of the test-bed, whose runs have
+    processes of their own, names a function as `file.py:name`.
 
     Args:
         name: Its name.
-        source: A CSV or parquet file, or a function without arguments that returns arrays `(x, y)` or
-            `(x, y, x_test, y_test)`.
-        target: Column to predict; needed for a file.
+        make: A function without arguments that returns arrays `(x, y)` or `(x, y, x_test, y_test)`.
         task: "regression" or "classification"; by default text and booleans are classes, numbers are not.
-        title: What it is, in one line.
 
     Returns:
         Its entry.
 
     Raises:
-        ValueError: The name belongs to a data set of the package, or the arguments do not fit each other.
+        ValueError: The name belongs to a data set of the package, or the task is neither of the two.
 
     Example:
         >>> import numpy as np
@@ -143,34 +124,26 @@ def register(
         >>> load_dataset("sine").x_train.shape
         (750, 1)
     """
-    if not _squashed(name) or _squashed(name) in {_squashed(taken) for taken in (*_CATALOGUE, *_GENERATED)}:
+    if _squashed(name) in {"", *map(_squashed, (*_CATALOGUE, *_GENERATED))}:
         raise ValueError(f"{name!r} is the name of a data set of the package; choose another")
-    if callable(source):
-        check_choice("task", task, (None, *get_args(Task)))
-        entry = Entry(name=name, task=task, source=Arrays(source, task), title=title)
-    else:
-        given = {"target": target, "task": task}
-        entry = _table_entry(str(source), {key: value for key, value in given.items() if value is not None})
-        entry = replace(entry, name=name, title=title)
-    _registered[_squashed(name)] = entry
-    return entry
+    check_choice("task", task, (None, *get_args(Task)))
+    _registered[name] = Entry(name=name, task=task, source=Arrays(make, task))
+    return _registered[name]
 
 
-def _table_entry(path: str, options: dict[str, Any]) -> Entry:
+def _table_entry(name: str, file: str, tail: str) -> Entry:
+    options = _options(name, tail, {"target": str, "task": str})
     if "target" not in options:
-        raise DataError(f"{path} needs the column to predict, as in {path}:target=price")
+        raise DataError(f"{file} needs the column to predict, as in {file}:target=price")
     task = options.get("task")
     check_choice("task", task, (None, *get_args(Task)))
-    name = f"{path}:{','.join(f'{key}={value}' for key, value in options.items())}"
-    return Entry(name=name, task=task, source=Table(Path(path), options["target"], task))
+    return Entry(name=name, task=task, source=Table(Path(file), options["target"], task))
 
 
 def _generated_entry(kind: str, name: str, tail: str) -> Entry:
     make, task, title = _GENERATED[kind]
     taken = {key: one.annotation for key, one in inspect.signature(make, eval_str=True).parameters.items()}
     numbers = {"rows": 20_000, "features": 20, **_options(name, tail, taken)}
-    if numbers["rows"] < 2 or numbers["features"] < 1:
-        raise DataError(f"{name}: rows must be 2 or more and features 1 or more")
     return Entry(
         name=f"{kind}:{tail.replace(' ', '').lower()}" if tail else kind,
         task=task,
@@ -188,9 +161,7 @@ def _options(name: str, tail: str, taken: dict[str, type]) -> dict[str, Any]:
     """Read `key=value,key=value` after the colon of a name."""
     options = {}
     for part in tail.split(",") if tail else ():
-        key, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals:
-            raise DataError(f"{part!r} in {name!r} is not of the form key=value; keys are {', '.join(taken)}")
+        key, _, value = (piece.strip() for piece in part.partition("="))
         if key not in taken:
             raise DataError(f"{name}: {unknown_name('option', key, taken)}")
         try:
@@ -199,15 +170,6 @@ def _options(name: str, tail: str, taken: dict[str, type]) -> dict[str, Any]:
             kind = "whole number" if taken[key] is int else "number"
             raise DataError(f"Invalid {key} value in {name!r}: {value!r}; expected a {kind}") from error
     return options
-
-
-def _imported(name: str) -> Callable[[], tuple[Any, ...]]:
-    module, _, function = name.partition(":")
-    try:
-        found: Callable[[], tuple[Any, ...]] = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise DataError(f"{name} cannot be imported ({error}); expected package.module:function") from error
-    return found
 
 
 def _squashed(name: str) -> str:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import logging
 import os
-import re
-import sys
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +15,7 @@ import requests
 
 from cmalight.datasets.entry import Array, Entry, Raw
 from cmalight.errors import DataError
-from cmalight.files import write_atomically
+from cmalight.files import cache_folder, write_atomically
 
 _TIMEOUT_SECONDS = 30
 _CHUNK = 1 << 20
@@ -30,12 +26,12 @@ _logger = logging.getLogger("cmalight")
 def raw_data(entry: Entry) -> Raw:
     """Return the values of a data set as its source gives them, from the cache if they are there."""
     if not entry.file:
-        return _checked(entry, entry.source.read(Path()))
+        return _checked(entry, entry.source.read(Path()), entry.name)
     path = locate(entry)
     cached = _load(values_path(entry, path))
     if cached is not None:
         return cached
-    path, raw = _downloaded(entry) if path is None else (path, _read(entry, path))
+    path, raw = _downloaded(entry) if path is None else (path, read_file(entry, path))
     arrays = {name: _narrowed(array) for name, array in raw.arrays().items()}
     narrow = replace(raw, **arrays)  # type: ignore[arg-type]
     try:
@@ -45,11 +41,19 @@ def raw_data(entry: Entry) -> Raw:
     return narrow
 
 
-def _read(entry: Entry, path: Path) -> Raw:
-    """Return the values in a file, checked."""
+def read_file(entry: Entry, path: Path) -> Raw:
+    """Return the values in the file of a data set, checked; DataError says what to do about a wrong file."""
     if entry.sha256 and not entry.values_sha256 and pooch.file_hash(str(path)) != entry.sha256:
-        raise DataError(f"{path} has another sha256 than {entry.file} of {entry.name}")
-    return _checked(entry, entry.source.read(path))
+        raise DataError(f"{path} has another sha256 than {entry.file} of {entry.name}; delete it and get it again")
+    try:
+        raw = entry.source.read(path)
+    except Exception as error:  # a damaged file may make a reader raise anything
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise DataError(
+            f"{path} cannot be read as {entry.file} of {entry.name} ({reason}): it is damaged, cut short, or another "
+            "file or version; delete it and get it again"
+        ) from error
+    return _checked(entry, raw, f"{path} of {entry.name}")
 
 
 def where(entry: Entry) -> str:
@@ -69,12 +73,6 @@ def where(entry: Entry) -> str:
     return "cached" if values_path(entry, None).is_file() else "to download"
 
 
-def cache_folder() -> Path:
-    """Return the folder named in CMALIGHT_CACHE, or where this system keeps caches."""
-    chosen = os.environ.get("CMALIGHT_CACHE")
-    return Path(chosen).expanduser() if chosen else Path(pooch.os_cache("cmalight"))
-
-
 def locate(entry: Entry) -> Path | None:
     """Return the file of a data set if it is on this machine: in a folder of CMALIGHT_DATA, or in the cache."""
     folders = [Path(part).expanduser() for part in os.environ.get("CMALIGHT_DATA", "").split(os.pathsep) if part]
@@ -83,15 +81,14 @@ def locate(entry: Entry) -> Path | None:
 
 
 def _download_path(entry: Entry) -> Path:
-    return cache_folder() / "files" / _file_name(entry) / entry.file
+    return cache_folder() / "files" / entry.name.partition(":")[0] / entry.file
 
 
 def _downloaded(entry: Entry) -> tuple[Path, Raw]:
     """Try the addresses in turn until one sends the right values; a wrong file is deleted."""
     path = _download_path(entry)
     pooch.get_logger().setLevel(logging.WARNING)
-    shows_bar = sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None
-    how = pooch.HTTPDownloader(timeout=_TIMEOUT_SECONDS, chunk_size=_CHUNK, progressbar=shows_bar)
+    how = pooch.HTTPDownloader(timeout=_TIMEOUT_SECONDS, chunk_size=_CHUNK)
     failures = []
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -101,38 +98,29 @@ def _downloaded(entry: Entry) -> tuple[Path, Raw]:
                     _logger.info("downloading %s from %s", entry.file, url)
                 try:
                     pooch.retrieve(url, None, fname=path.name, path=path.parent, downloader=how)
-                    return path, _read(entry, path)
+                    return path, read_file(entry, path)
                 except requests.RequestException as error:
-                    failures.append(f"{url}: {_reason(error)}")
+                    code = getattr(error.response, "status_code", None)
+                    said = f"answers {code}" if code else "cannot be reached, or the connection broke"
+                    failures.append(f"{url}: {said}")
                 except DataError as error:
                     path.unlink(missing_ok=True)
                     failures.append(f"{url} sends a wrong file: {error}")
     except OSError as error:
         raise DataError(f"{path.parent} cannot be written to ({error.strerror}); set CMALIGHT_CACHE") from error
-    raise DataError(f"{entry.file} of {entry.name} could not be downloaded ({'; '.join(failures)}). {_by_hand(entry)}")
-
-
-def _reason(error: requests.RequestException) -> str:
-    if isinstance(error, requests.HTTPError) and error.response is not None:
-        return f"answers {error.response.status_code} {error.response.reason}"
-    return "cannot be reached, or the connection broke"
-
-
-def _by_hand(entry: Entry) -> str:
-    return f"Get it from {entry.urls[0]} and put it as {entry.file} into a folder named in CMALIGHT_DATA"
+    raise DataError(
+        f"{entry.file} of {entry.name} could not be downloaded ({'; '.join(failures)}). Get it from {entry.urls[0]} "
+        f"and put it as {entry.file} into a folder named in CMALIGHT_DATA"
+    )
 
 
 def values_path(entry: Entry, path: Path | None) -> Path:
-    """Name the cache by the checksum of the values; where that is not known, by the size and time of the file."""
+    """Name the cache by the checksum of the values; if that is not known, by the size and time of the file."""
     key = entry.values_sha256 or ""
     if not key and path is not None:
         key = f"{path.resolve()} {path.stat().st_size} {path.stat().st_mtime_ns}"
     mark = hashlib.sha256(f"{entry.source!r} {key}".encode()).hexdigest()[:16]
-    return cache_folder() / "values" / f"{_file_name(entry)}-{mark}.npz"
-
-
-def _file_name(entry: Entry) -> str:
-    return re.sub(r"[^A-Za-z0-9.-]", "_", entry.name.partition(":")[0])
+    return cache_folder() / "values" / f"{entry.name.partition(':')[0]}-{mark}.npz"
 
 
 def _save(path: Path, raw: Raw) -> None:
@@ -142,17 +130,14 @@ def _save(path: Path, raw: Raw) -> None:
 
 
 def _load(path: Path) -> Raw | None:
-    """Return what `_save` wrote; None if there is no such file or its checksums are wrong."""
+    """Return what `_save` wrote; None if there is no such file or it is damaged."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            if archive.testzip() is not None:
-                raise zipfile.BadZipFile("wrong checksum")
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:  # compares the checksums
             named = dict(arrays)
-        return Raw(feature_names=tuple(str(name) for name in named.pop("feature_names")), **named)
+        return Raw(feature_names=tuple(map(str, named.pop("feature_names"))), **named)
     except FileNotFoundError:
         return None
-    except (zipfile.BadZipFile, OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError) as error:
+    except Exception as error:  # a damaged file may make NumPy raise anything
         _logger.warning("the cached values in %s are damaged (%s) and will be read anew", path, error)
         return None
 
@@ -166,20 +151,18 @@ def _narrowed(array: Array) -> Array:
     return array
 
 
-def _checked(entry: Entry, raw: Raw) -> Raw:
+def _checked(entry: Entry, raw: Raw, place: str) -> Raw:
     """Return what was read if it has the shape and the values it must have."""
     rows, features = len(raw.x), int(np.prod(raw.x.shape[1:]))
     if raw.y.shape != (rows,) or rows == 0:
-        raise DataError(f"{entry.name} has {rows} rows and targets of shape {raw.y.shape}; expected one per row")
+        raise DataError(f"{place} has {rows} rows and targets of shape {raw.y.shape}; expected one per row")
     if entry.rows not in (None, rows) or entry.features not in (None, features):
         raise DataError(
-            f"{entry.name} has {rows} rows of {features} features; expected {entry.rows} of {entry.features}: the file "
+            f"{place} has {rows} rows of {features} features; expected {entry.rows} of {entry.features}: the file "
             "is another version, or cut short"
         )
     if not all(np.isfinite(array).all() for array in raw.arrays().values()):
-        raise DataError(f"{entry.name} has a value that is not a finite number; drop or replace it")
+        raise DataError(f"{place} has a value that is missing or not a finite number; drop or replace it")
     if entry.values_sha256 not in (None, raw.digest()):
-        raise DataError(
-            f"{entry.name} has the right shape but other values than the published ones; get the file again"
-        )
+        raise DataError(f"{place} has the right shape but other values than the published ones; get the file again")
     return raw

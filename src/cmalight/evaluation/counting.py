@@ -10,22 +10,16 @@ from torch import Tensor, nn
 
 def batch_size(batch: Any) -> float | None:
     """The length of the first tensor in a batch, where there is one."""
-    if isinstance(batch, list | tuple) and batch and isinstance(batch[0], Tensor) and batch[0].dim():
-        return float(batch[0].shape[0])
     if isinstance(batch, Tensor):
         return float(len(batch)) if batch.dim() else None
-    if isinstance(batch, Mapping):
-        batch = list(batch.values())
-    if isinstance(batch, list | tuple):
-        return next((size for part in batch if (size := batch_size(part)) is not None), None)
-    return None
+    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else ()
+    return next((size for part in parts if (size := batch_size(part)) is not None), None)
 
 
 def sample_count(loss_fn: Any, target: Any) -> float | None:
     """The denominator of the mean that `loss_fn` takes over `target`, in samples; None where it is not known."""
-    if not isinstance(loss_fn, nn.CrossEntropyLoss | nn.NLLLoss) or not isinstance(target, Tensor):
-        return batch_size(target)
-    if target.is_floating_point() or target.dim() == 0:
+    by_class = isinstance(loss_fn, nn.CrossEntropyLoss | nn.NLLLoss) and isinstance(target, Tensor)
+    if not by_class or target.is_floating_point() or target.dim() == 0:
         return batch_size(target)
     counted = target[target != loss_fn.ignore_index]
     weight = float(counted.numel()) if loss_fn.weight is None else float(loss_fn.weight[counted].sum())

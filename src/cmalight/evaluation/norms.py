@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cmalight.evaluation.ranks import is_sharded, local_parts, summed_over_shards
+from cmalight.evaluation.ranks import local_parts, summed_over_shards
 
 # A norm in double precision makes a double copy of its tensor, so it is taken over pieces of this length.
 _PIECE = 1 << 20
@@ -23,22 +23,15 @@ def accumulation_dtype(device: torch.device) -> torch.dtype:
 def sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
     """Σ ‖t‖² as a 0-dim tensor on the device of the first tensor; shards are summed over their holders."""
     parts = _real(local_parts(tensors))
-    dtype = accumulation_dtype(parts[0].device)
-    norms = torch._foreach_norm(parts, 2, dtype=dtype)
-    squares = [n.to(parts[0].device).square() for n in norms]
-    if any(is_sharded(t) for t in tensors):
-        return summed_over_shards(squares, tensors)
-    return torch.stack(squares).sum()
+    norms = torch._foreach_norm(parts, 2, dtype=accumulation_dtype(parts[0].device))
+    return summed_over_shards([n.to(parts[0].device).square() for n in norms], tensors)
 
 
 @torch.no_grad()
 def distance(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
     """‖left − right‖ over all tensors together; `right` holds local shards where `left` is sharded."""
     pairs = zip(_real(local_parts(left)), _real(right), strict=True)
-    squares = [_squared_distance(a, b) for a, b in pairs]
-    if any(is_sharded(t) for t in left):
-        return math.sqrt(float(summed_over_shards(squares, left)))
-    return math.sqrt(float(torch.stack([s.to(squares[0].device) for s in squares]).sum()))
+    return math.sqrt(float(summed_over_shards([_squared_distance(a, b) for a, b in pairs], left)))
 
 
 def _squared_distance(a: Tensor, b: Tensor) -> Tensor:

@@ -12,18 +12,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    DistributedSampler,
-    RandomSampler,
-    SequentialSampler,
-    Subset,
-    TensorDataset,
-    default_collate,
-)
+from torch.utils.data import DataLoader, DistributedSampler, Subset
 
-from cmalight.errors import check_choice, check_whole
+from cmalight.errors import check_choice
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.counting import batch_size, refuse_broadcast, sample_count
 from cmalight.evaluation.norms import accumulation_dtype
@@ -52,8 +43,6 @@ class Objective:
             tensors. Batches are moved to the model's device.
         forward: For other batches, `forward(model, batch)` gives the mean loss and the number of samples behind it.
         mode: "train", or "eval" to evaluate with dropout off and BatchNorm's running statistics.
-        eval_batch_size: Evaluate batches of this size instead of the loader's, if the data are tensors. It changes
-            the value if a layer works across the batch, as BatchNorm does.
         process_group: The ranks that share the evaluation: a group, False for this rank alone, or None for the group
             of the model, or else all ranks. Each rank evaluates the data of its loader; with a DistributedSampler
             every row counts once.
@@ -89,7 +78,6 @@ class Objective:
         *,
         forward: Forward | None = None,
         mode: Literal["train", "eval"] = "train",
-        eval_batch_size: int | None = None,
         process_group: Any = None,
     ) -> None:
         check_choice("mode", mode, ("train", "eval"))
@@ -104,8 +92,6 @@ class Objective:
                 f"Objective needs the mean loss of a batch, but loss_fn has reduction={reduction!r}; "
                 "use reduction='mean'"
             )
-        if eval_batch_size is not None:
-            check_whole("eval_batch_size", eval_batch_size, least=1)
         self.model = model
         self.loss_fn = loss_fn
         self.modules: tuple[nn.Module, ...] = (model, loss_fn) if isinstance(loss_fn, nn.Module) else (model,)
@@ -117,9 +103,8 @@ class Objective:
         self.samples = 0.0
         self.rows = 0
         self.before_batch: Callable[[], object] | None = None
-        self._forward = forward
-        self._eval_batch_size = eval_batch_size
         self.fast: Callable[[], float] | None = None
+        self._forward = forward
         self._probed: list[Any] | None = None
 
     def __call__(self) -> float:
@@ -132,7 +117,7 @@ class Objective:
         if self.fast is not None and self.samples:
             self.evaluated_rows += self.rows
             return self.fast()
-        with self.without_a_trace():
+        with self._without_a_trace():
             batches = self._rank_data()
             if not self._ranks.alone and communicates(self.model):
                 self._refuse_unequal_passes(batches)
@@ -149,24 +134,11 @@ class Objective:
         Returns:
             Their mean loss per sample, over all ranks; NaN if the loss ignores all of them.
         """
-        with self.without_a_trace():
+        with self._without_a_trace():
             if self._probed is None:
                 self._probed = list(itertools.islice(self._shuffled(), _PROBED))
                 seed_everything(_SEED)
             return self._mean_loss(self._probed)[0]
-
-    def first_bad_batch(self) -> tuple[int, float] | None:
-        """Look for the first batch whose loss is not finite.
-
-        Returns:
-            Its number, from 0 on, and its loss; None if all are finite.
-        """
-        with self.without_a_trace():
-            for number, batch in enumerate(self._rank_data()):
-                loss, count = self.evaluate(batch)
-                if count and not math.isfinite(value := float(loss)):
-                    return number, value
-        return None
 
     def is_like(self, other: Any) -> bool:
         """Whether another objective gives the same values: it has the same model, loss and data.
@@ -177,24 +149,20 @@ class Objective:
         Returns:
             True for one that was made again from the same parts.
         """
-        return other is self or (
-            isinstance(other, Objective)
-            and (other.model, other.loss_fn, other._forward, other.mode)
-            == (self.model, self.loss_fn, self._forward, self.mode)
-            and (other.data is self.data or _same_tensors(other.data, self.data))
-        )
+        return isinstance(other, Objective) and self._parts == other._parts
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        data = self.data.tensors if isinstance(self.data, TensorBatches) else (self.data,)
+        return self.model, self.loss_fn, self._forward, self.mode, *map(id, data)
 
     @property
     def _ranks(self) -> Ranks:
         return ranks_of(self.model, self.process_group)
 
     @contextmanager
-    def without_a_trace(self) -> Iterator[None]:
-        """Inside the block the model is in the objective's mode; after it, everything is as before.
-
-        Yields:
-            Nothing.
-        """
+    def _without_a_trace(self) -> Iterator[None]:
+        """Inside the block the model is in the objective's mode; after it, everything is as before."""
         try:
             generators = _generators_of(self.data)
             kept = random_state_kept(self.model, *generators)
@@ -211,28 +179,23 @@ class Objective:
             reshard(self.model)
 
     def _rank_data(self) -> Iterable[Any]:
-        """What this rank evaluates, in batches of the size that was asked for."""
-        data, size = self.data, self._eval_batch_size
-        if type(data) is TensorBatches:
-            return TensorBatches(*data.tensors, batch_size=size or data.batch_size, order="fixed")
-        if isinstance(data, TensorBatches):  # with batches of its own making; a copy, which counts its own epochs
-            return copy.copy(data)
-        if not isinstance(data, DataLoader):
-            return data  # type: ignore[no-any-return]
-        if not self._ranks.alone and type(data.sampler) is DistributedSampler:
+        """What this rank evaluates."""
+        data, ranks = self.data, self._ranks
+        if isinstance(data, TensorBatches):
+            data = copy.copy(data)  # which counts its own epochs
+            data.order = "fixed"
+        elif isinstance(data, DataLoader) and not ranks.alone and type(data.sampler) is DistributedSampler:
             # The sampler repeats rows until every rank has equally many; here each counts once.
-            rows = range(self._ranks.rank, len(data.dataset), self._ranks.size)  # type: ignore[arg-type]
             dataset: Any = data.dataset
+            rows = range(ranks.rank, len(dataset), ranks.size)
             data = DataLoader(Subset(dataset, rows), batch_size=data.batch_size, collate_fn=data.collate_fn)
-        elif size is not None and isinstance(data.dataset, TensorDataset) and _visits_each_row_once(data):
-            return TensorBatches(*data.dataset.tensors, batch_size=size, order="fixed")
-        return data
+        return data  # type: ignore[no-any-return]
 
     def _shuffled(self) -> Iterator[Any]:
         """Batches of this rank in random order: data may be sorted."""
         data = self._rank_data()
-        if type(data) is TensorBatches:
-            return iter(TensorBatches(*data.tensors, batch_size=data.batch_size, seed=_SEED))
+        if isinstance(data, TensorBatches):
+            data.order, data.seed, data.epoch = "reshuffle", _SEED, 0
         if isinstance(data, list | tuple):
             return (data[i] for i in torch.randperm(len(data)).tolist())
         return iter(data)
@@ -249,7 +212,7 @@ class Objective:
         for batch in batches:
             if self.before_batch is not None:
                 self.before_batch()
-            loss, count = self.evaluate(batch)
+            loss, count = self._evaluate(batch)
             if not count:  # every target is ignored, and the mean over none is NaN
                 continue
             if total is None:
@@ -259,18 +222,8 @@ class Objective:
             self.evaluated_rows += int(batch_size(batch) or count)
         return 0.0 if total is None else float(total.item()), samples
 
-    def evaluate(self, batch: Any) -> tuple[Tensor, float]:
-        """One batch, as the model is now.
-
-        Args:
-            batch: As the data give it; it is copied, so that no layer can write into the data.
-
-        Returns:
-            Its mean loss, and the number of samples behind it; 0 where the loss ignores all of them.
-
-        Raises:
-            ValueError: If the loss is no scalar, or its samples cannot be counted.
-        """
+    def _evaluate(self, batch: Any) -> tuple[Tensor, float]:
+        """The mean loss of a batch, and the number of samples behind it; 0 if the loss ignores all of them."""
         device = next(iter(self.model.parameters()), _NOWHERE).device
         own = tree_map(lambda part: _own_copy(part, device), batch)
         loss, count = self._counted(own) if self._forward is not None else self._of_pair(own)
@@ -321,11 +274,18 @@ class Objective:
 
 
 def require_finite_start(f_0: float, objective: Any) -> None:
-    """Raise ValueError unless f(w⁰) is finite, and name the batch to look at."""
-    if not math.isfinite(f_0):
-        found = objective.first_bad_batch() if isinstance(objective, Objective) else None
-        where = f"f is {f_0}" if found is None else f"the loss of batch {found[0]}, counted from 0, is {found[1]}"
-        raise ValueError(f"At the start {where}: check data, loss and initial weights")
+    """Raise ValueError unless f(w⁰) is finite, and name the first batch whose loss is not."""
+    if math.isfinite(f_0):
+        return
+    found = f"f is {f_0}"
+    if isinstance(objective, Objective):
+        with objective._without_a_trace():
+            for number, batch in enumerate(objective._rank_data()):
+                loss, count = objective._evaluate(batch)
+                if count and not math.isfinite(value := float(loss)):
+                    found = f"the loss of batch {number}, counted from 0, is {value}"
+                    break
+    raise ValueError(f"At the start {found}: check data, loss and initial weights")
 
 
 def evaluated(objective: Callable[[], Any], modules: Sequence[nn.Module]) -> float:
@@ -371,30 +331,12 @@ def _own_copy(part: Any, device: torch.device) -> Any:
     return part
 
 
-def _visits_each_row_once(loader: DataLoader[Any]) -> bool:
-    """Whether an epoch is the rows of some tensors, as they are, each of them once."""
-    sampler = loader.sampler
-    shuffles = (
-        type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(sampler.data_source)
-    )
-    plain = loader.collate_fn is default_collate and not loader.drop_last
-    return plain and type(loader.batch_sampler) is BatchSampler and (shuffles or type(sampler) is SequentialSampler)
-
-
 def _generators_of(data: Any) -> list[torch.Generator]:
     """Those that a DataLoader and its samplers draw from, beside the global one."""
     batch_sampler = getattr(data, "batch_sampler", None)
     samplers = (data, getattr(data, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None))
     found = [getattr(one, "generator", None) for one in samplers]
     return [generator for generator in found if isinstance(generator, torch.Generator)]
-
-
-def _same_tensors(left: Any, right: Any) -> bool:
-    if not (isinstance(left, TensorBatches) and isinstance(right, TensorBatches)):
-        return False
-    return len(left.tensors) == len(right.tensors) and all(
-        a is b for a, b in zip(left.tensors, right.tensors, strict=True)
-    )
 
 
 def _describe(batch: Any) -> str:

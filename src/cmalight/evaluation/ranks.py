@@ -112,7 +112,9 @@ def reshard(model: nn.Module | None) -> None:
 
 
 def summed_over_shards(values: Sequence[Tensor], tensors: Sequence[Tensor]) -> Tensor:
-    """The sum of one number per tensor, where a sharded tensor's number is that of the own shard only."""
+    """The sum of one number per tensor; that of a sharded tensor is of the own shard only."""
+    if not any(is_sharded(t) for t in tensors):
+        return torch.stack([value.to(values[0].device) for value in values]).sum()
     total = torch.zeros((), dtype=values[0].dtype, device=values[0].device)
     by_place: dict[Any, Tensor] = {}
     for value, tensor in zip(values, tensors, strict=True):
@@ -132,9 +134,8 @@ def summed_over_shards(values: Sequence[Tensor], tensors: Sequence[Tensor]) -> T
 def _sum_over(tensor: Tensor, group: Any) -> None:
     """Sums `tensor` over the ranks, in place.
 
-    A thread of gloo's releases the tensor a moment after the sum is known, by way of the interpreter. In an
-    interpreter that is just ending this would abort the process (pytorch issue 190489), and the sum may be the last
-    thing that a script does. So this waits for the release; the tensor's reference count shows it (torch 2.13).
+    A thread of gloo's releases the tensor a moment after the sum is known, which aborts an interpreter that is just
+    ending (pytorch issue 190489). So this waits for the release, which the reference count shows (torch 2.13).
     """
     references = sys.getrefcount(tensor)
     work: Any = dist.all_reduce(tensor, group=group, async_op=True)
@@ -152,7 +153,7 @@ def _group_of(model: nn.Module | None) -> Any:
     inner = getattr(model, "_orig_mod", model)
     if isinstance(inner, DistributedDataParallel):
         return inner.process_group
-    first: Any = next((p for p in inner.parameters() if is_sharded(p)), None)
+    first: Any = next((p for p in model.parameters() if is_sharded(p)), None)
     return None if first is None or first.device_mesh.ndim != 1 else first.device_mesh.get_group()
 
 

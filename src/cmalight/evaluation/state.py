@@ -62,22 +62,20 @@ class ModuleState:
     @torch.no_grad()
     def take_finite_from(self, earlier: ModuleState) -> None:
         """Take from an earlier copy the buffers that were finite in it and are not in this one."""
-        before = dict(earlier._buffers)
-        found = [
-            (value, before.get(module, {}).get(name, (None, None))[1])
-            for module, buffers in self._buffers
-            for name, (_, value) in buffers.items()
-        ]
-        pairs = [(now, old) for now, old in found if now is not None and old is not None and now.shape == old.shape]
-        flags = finite_flags([buffer for pair in pairs for buffer in pair])
-        for (now, old), is_finite, was_finite in zip(pairs, flags[::2], flags[1::2], strict=True):
-            if was_finite and not is_finite:
+        before = {(module, name): value for module, name, value in earlier._copies()}
+        for module, name, now in self._copies():
+            old = before.get((module, name))
+            if old is not None and old.shape == now.shape and finite_flags([old, now]) == [True, False]:
                 now.copy_(old)
 
     def pairs(self) -> list[tuple[Tensor, Tensor]]:
         """Each buffer as it is now, and as it was."""
-        found = [(m._buffers.get(n), value) for m, buffers in self._buffers for n, (_, value) in buffers.items()]
-        return [(buffer, value) for buffer, value in found if buffer is not None and value is not None]
+        found = [(module._buffers.get(name), value) for module, name, value in self._copies()]
+        return [(buffer, value) for buffer, value in found if buffer is not None]
+
+    def _copies(self) -> list[tuple[nn.Module, str, Tensor]]:
+        found = [(m, name, value) for m, buffers in self._buffers for name, (_, value) in buffers.items()]
+        return [(module, name, value) for module, name, value in found if value is not None]
 
     def state_dict(self) -> dict[str, Any]:
         """The copies, without the modules."""
@@ -145,27 +143,26 @@ class RunState:
     def snapshot(self) -> Snapshot:
         """Copy everything."""
         return Snapshot(
-            weights=[self._copy(p) for p in local_parts(self.parameters)],
-            modules=ModuleState(*self.modules, device=self._device),
+            weights=[self._copied(p) for p in local_parts(self.parameters)],
             state={key: self._copied(value) for key, value in self._optimizer.state.items()},
-            groups=self._copied(self._group_state()),
-            attributes=self._copied(_attributes(self._optimizer)),
+            **self._small_copies(),
         )
 
     @torch.no_grad()
     def refresh(self, old: Snapshot) -> Snapshot:
-        """Copy everything, into the memory of an old snapshot as far as it fits; the old one is lost."""
-        here = local_parts(self.parameters)
-        if len(here) != len(old.weights):
-            return self.snapshot()
-        pairs = _Pairs(old.weights, here)
-        state: dict[Any, Any] = {}
-        for key, value in self._optimizer.state.items():
-            state[key] = pairs.matched(old.state.get(key), value, otherwise=self._copied)
+        """Copy everything, into the memory of an old snapshot of as many weights; the old one is lost."""
+        pairs, now = _Pairs(old.weights, local_parts(self.parameters)), self._optimizer.state
+        state = {key: pairs.matched(old.state.get(key), now[key], otherwise=self._copied) for key in now}
         pairs.copy()
-        modules = ModuleState(*self.modules, device=self._device)
-        attributes = self._copied(_attributes(self._optimizer))
-        return Snapshot(old.weights, modules, state, self._copied(self._group_state()), attributes)
+        return Snapshot(weights=old.weights, state=state, **self._small_copies())
+
+    def _small_copies(self) -> dict[str, Any]:
+        groups = [{k: v for k, v in g.items() if k not in _OF_THE_USER} for g in self._optimizer.param_groups]
+        return {
+            "modules": ModuleState(*self.modules, device=self._device),
+            "groups": self._copied(groups),
+            "attributes": self._copied(_attributes(self._optimizer)),
+        }
 
     def extend(self, snapshot: Snapshot) -> None:
         """The optimizer has new groups, which the snapshot takes as they are now."""
@@ -232,14 +229,9 @@ class RunState:
         suspects = [old for flag, old in zip(finite_flags(local_parts(now)), before, strict=True) if not flag]
         return not any(old is None or finite_flags(local_parts([old]))[0] for old in suspects)
 
-    def _group_state(self) -> list[dict[str, Any]]:
-        return [{k: v for k, v in g.items() if k not in _OF_THE_USER} for g in self._optimizer.param_groups]
-
-    def _copy(self, tensor: Tensor) -> Tensor:
-        return tensor.detach().to(self._device or tensor.device, copy=True)
-
     def _copied(self, value: Any) -> Any:
-        return tree_map(lambda leaf: self._copy(leaf) if isinstance(leaf, Tensor) else copy.deepcopy(leaf), value)
+        place = self._device
+        return tree_map(lambda x: _clone(x, place) if isinstance(x, Tensor) else copy.deepcopy(x), value)
 
     def pack(self, snapshot: Snapshot) -> dict[str, Any]:
         """A snapshot as tensors and plain values, for a state_dict."""
@@ -254,18 +246,16 @@ class RunState:
 
     def unpack(self, packed: dict[str, Any]) -> Snapshot:
         """What `pack` gave, for a model of the same build, on the devices where its parameters are now."""
-        snapshot, parameters = self.snapshot(), self.parameters
-        snapshot.modules.load_state_dict(packed)
+        parameters, state = self.parameters, {}
+        modules = ModuleState(*self.modules, device=self._device)
+        modules.load_state_dict(packed)
         pairs = zip(local_parts(parameters), packed["weights"], strict=True)
-        snapshot.weights = [w.to(self._device or p.device, p.dtype, copy=True) for p, w in pairs]
-        snapshot.state = {}
+        weights = [w.to(self._device or p.device, p.dtype, copy=True) for p, w in pairs]
         for key, value in packed["state"].items():
             p = parameters[key] if isinstance(key, int) else None
             placed = _placed(p, value) if self._device is None else self._copied(value)
-            snapshot.state[key if p is None else p] = placed
-        snapshot.groups = copy.deepcopy(packed["groups"])
-        snapshot.attributes = copy.deepcopy(packed["attributes"])
-        return snapshot
+            state[key if p is None else p] = placed
+        return Snapshot(weights, modules, state, copy.deepcopy(packed["groups"]), copy.deepcopy(packed["attributes"]))
 
 
 class _Pairs:

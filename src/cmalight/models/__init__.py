@@ -4,7 +4,7 @@ Every [L x N] network is a plain `nn.Sequential` of `nn.Linear` and an activatio
 stem, blocks and head, whose blocks are `Residual` modules.
 """
 
-from cmalight.models.layered import ACTIVATIONS, PAPER_NETWORKS, layered, paper_network, parse_size
+from cmalight.models.layered import ACTIVATIONS, PAPER_NETWORKS, layered, paper_network
 from cmalight.models.resnet import RESNET_DEPTHS, Residual, resnet
 
 __all__ = [
@@ -14,6 +14,5 @@ __all__ = [
     "Residual",
     "layered",
     "paper_network",
-    "parse_size",
     "resnet",
 ]

@@ -23,7 +23,7 @@ _LARGE_ENDS = 50
 
 PAPER_NETWORKS = ("1x50", "3x20", "5x50", "10x50", *_REPEATS)
 
-_SIZE = re.compile(r"\s*(\[?)\s*([1-9][0-9]{0,4})\s*[xX×]\s*([1-9][0-9]{0,4})\s*(\]?)\s*", re.ASCII)
+_SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})")
 
 
 def layered(
@@ -53,7 +53,7 @@ def layered(
           (2): Linear(in_features=2, out_features=1, bias=True)
         )
     """
-    layers, width = parse_size(size)
+    layers, width = _parsed(size)
     check_whole("features", features, least=1)
     check_whole("outputs", outputs, least=1)
     check_flag("bias", bias)
@@ -69,7 +69,7 @@ def paper_network(name: str, features: int, *, bias: bool = False) -> nn.Sequent
     a sigmoid after each layer but the last two.
 
     Args:
-        name: Its size as the paper writes it: 1x50, 3x20, 5x50, 10x50, 12x300, 12x500 or 30x500.
+        name: Its size: 1x50, 3x20, 5x50, 10x50, 12x300, 12x500 or 30x500.
         features: Number of columns of the data: the paper's d less one, its constant column.
         bias: Give every layer of a small network biases, as in the authors' public code; the large ones have them.
 
@@ -79,45 +79,30 @@ def paper_network(name: str, features: int, *, bias: bool = False) -> nn.Sequent
     Raises:
         ValueError: There is no such network in the paper, or an argument is out of its range.
     """
-    layers, width = parse_size(name)
-    size = f"{layers}x{width}"
-    if size not in PAPER_NETWORKS:
-        raise ValueError(
-            f"Invalid network of the paper: {name!r}; expected one of {', '.join(PAPER_NETWORKS)}; "
-            "for other sizes use layered()"
-        )
+    if name not in PAPER_NETWORKS:
+        known = ", ".join(PAPER_NETWORKS)
+        raise ValueError(f"Invalid network of the paper: {name!r}; expected one of {known}; for others use layered()")
     check_whole("features", features, least=1)
     check_flag("bias", bias)
-    if size not in _REPEATS:
+    layers, width = _parsed(name)
+    if name not in _REPEATS:
         return _connected([features, *[width] * layers, 1], [True, *[bias] * layers], "sigmoid")
-    widths = [features, _LARGE_ENDS, width, *[width] * _REPEATS[size], _LARGE_ENDS]
+    widths = [features, _LARGE_ENDS, width, *[width] * _REPEATS[name], _LARGE_ENDS]
     network = _connected(widths, [True] * (len(widths) - 1), "sigmoid")
     return network.append(nn.Linear(_LARGE_ENDS, 1))
 
 
-def parse_size(size: str) -> tuple[int, int]:
-    """Read L and N of "3x20", "[3x20]" or "3×20".
-
-    Args:
-        size: LAYERSxNEURONS.
-
-    Returns:
-        The number of hidden layers and of neurons in each.
-
-    Raises:
-        ValueError: The size cannot be read.
-    """
+def _parsed(size: str) -> tuple[int, int]:
+    """The number of hidden layers and of neurons in each."""
     match = _SIZE.fullmatch(size) if isinstance(size, str) else None
-    if match is None or bool(match[1]) != bool(match[4]):
-        raise ValueError(f"Invalid network size: {size!r}; expected LAYERSxNEURONS such as '3x20' or '[3x20]'")
-    return int(match[2]), int(match[3])
+    if match is None:
+        raise ValueError(f"Invalid network size: {size!r}; expected LAYERSxNEURONS such as '3x20'")
+    return int(match[1]), int(match[2])
 
 
 def _connected(widths: Sequence[int], biases: Sequence[bool], activation: str) -> nn.Sequential:
     """Connect layers of these widths, an activation between each two, none after the last."""
-    network = nn.Sequential()
+    layers: list[nn.Module] = []
     for inputs, outputs, bias in zip(widths, widths[1:], biases, strict=False):
-        if len(network):
-            network.append(ACTIVATIONS[activation]())
-        network.append(nn.Linear(inputs, outputs, bias=bias))
-    return network
+        layers += [ACTIVATIONS[activation](), nn.Linear(inputs, outputs, bias=bias)]
+    return nn.Sequential(*layers[1:])

@@ -22,7 +22,7 @@ from cmalight.optim.reports import WindowReport
 from cmalight.optim.steps import BaseSteps, schedule_factor, warn_of_strangers
 from cmalight.optim.watched import attributes_to_copy, is_zero, refuse_unequal
 from cmalight.rules.certified import CertifiedMemory, CertifiedRule
-from cmalight.rules.epochs import InnerCycle
+from cmalight.rules.paper import InnerCycle
 
 _STALLED = 20  # epochs undone in a row, after which a warning says so
 

@@ -28,4 +28,4 @@ class CMA(ListingOptimizer):
 
     def rule(self) -> MonotoneRule:
         """The exits of the listing, decided by f(w̃) against f(w^k)."""
-        return MonotoneRule(**self._listing())
+        return MonotoneRule(**self.settings)

@@ -114,4 +114,5 @@ class CMALight(ListingOptimizer):
 
     def rule(self) -> PaperRule:
         """Lines 6 to 22 of the listing."""
-        return PaperRule(**self._listing(), certified=self.line_search == "certified")
+        constants = {name: value for name, value in self.settings.items() if name != "line_search"}
+        return PaperRule(**constants, certified=self.line_search == "certified")

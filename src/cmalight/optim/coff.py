@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch.optim.optimizer import ParamsT
 
 from cmalight.optim.epoch_optimizer import ListingOptimizer
-from cmalight.rules.coff import CoffRule
+from cmalight.rules.baselines import CoffRule
 
 
 class COFF(ListingOptimizer):
@@ -67,4 +67,4 @@ class COFF(ListingOptimizer):
 
     def rule(self) -> CoffRule:
         """The listing with the four changes."""
-        return CoffRule(**self._listing())
+        return CoffRule(**self.settings)

@@ -18,8 +18,7 @@ from cmalight.optim.epoch_watch import EpochWatch
 from cmalight.optim.plain import gradient_step
 from cmalight.optim.steps import loss_of
 from cmalight.optim.watched import WatchedOptimizer, attributes_to_copy, is_zero, refuse_maximize
-from cmalight.rules.epochs import EpochRule, Known
-from cmalight.rules.paper import Constants
+from cmalight.rules.paper import EpochRule, Known
 
 
 class EpochOptimizer(WatchedOptimizer):
@@ -305,12 +304,3 @@ class ListingOptimizer(EpochOptimizer):
             fused=fused,
             maximize=maximize,
         )
-
-    def _listing(self) -> dict[str, Any]:
-        """The arguments of a rule that follows the listing."""
-        settings = self.settings
-        return {
-            "constants": Constants(settings["theta"], settings["tau"], settings["gamma"]),
-            "delta": settings["delta"],
-            "max_extrapolations": settings["max_extrapolations"],
-        }

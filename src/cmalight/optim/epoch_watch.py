@@ -20,7 +20,7 @@ from cmalight.optim.observed import BatchCounts, LossSum, as_count
 from cmalight.optim.reports import EpochReport
 from cmalight.optim.watched import refuse_unequal, refuse_unequal_loaders, strangers_of
 from cmalight.rules.decision import Decision
-from cmalight.rules.epochs import EpochRule, InnerCycle, Known, no_step
+from cmalight.rules.paper import EpochRule, InnerCycle, Known, NoStep
 
 # After so many epochs that moved nothing, or that changed neither φ nor ζ, the user is told.
 _STILL = 30
@@ -281,7 +281,7 @@ class EpochWatch:
         except BaseException:
             self.undo()
             raise
-        rule: Any = self._optimizer.rule() if epoch.taken() else _NoStep()
+        rule: Any = self._optimizer.rule() if epoch.taken() else NoStep()
         line = Line(self.run_state, epoch.start, inner.zeta, self._evaluate, known.f_current)  # type: ignore[union-attr]
         decision = line.decide(rule, known, inner)  # line 20
         return self._write_down(inner, decision, known)  # type: ignore[arg-type]
@@ -435,13 +435,6 @@ class EpochWatch:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "open": None, "_objective": None, "_weights_seen": None}
-
-
-class _NoStep:
-    """Every step was skipped, as GradScaler does."""
-
-    def decide(self, memory: Known, _: InnerCycle, __: Any) -> Decision[Known]:
-        return no_step(memory)
 
 
 _TRY_LR = "Try optimizer.restart(objective, lr=...) with another lr."

@@ -98,6 +98,8 @@ class SOAP(Optimizer):
         ValueError: For an invalid option or a complex parameter.
 
     Example:
+        >>> import torch
+        >>> from cmalight import SOAP
         >>> model = torch.nn.Linear(4, 2)
         >>> optimizer = SOAP(model.parameters(), lr=1e-2)
         >>> for _ in range(3):

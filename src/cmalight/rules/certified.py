@@ -1,7 +1,7 @@
 """Epochs of any optimizer, with a proof: keep what lowers f, otherwise take one plain gradient epoch.
 
 The listing is in docs/understand/algorithm.md, the theorem in docs/understand/any-base.md. All values of f are true,
-and f(w^k) never rises. The symbols are those of epochs.py; eta is η, the step size of the plain epochs.
+and f(w^k) never rises. The symbols are those of paper.py; eta is η, the step size of the plain epochs.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 from cmalight.rules.baselines import MonotoneRule
 from cmalight.rules.decision import Decision, Values
-from cmalight.rules.epochs import InnerCycle, Known
 from cmalight.rules.outcome import Outcome
-from cmalight.rules.paper import Constants
+from cmalight.rules.paper import InnerCycle, Known
+from cmalight.rules.schedule import LEAST_SCALE
 
-_LEAST_SCALE = 1e-30  # keeps the scale a normal number in single precision
+_CMA = MonotoneRule(theta=0.5, tau=1e-2, gamma=1e-2, delta=0.5, max_extrapolations=100)
 
 
 @dataclass(frozen=True)
@@ -45,41 +45,23 @@ class CertifiedRule:
 
     Attributes:
         eta: η⁰, the first learning rate of the plain epochs.
-        theta: θ, the factor by which η shrinks.
-        tau: τ, below which a direction or a gain of a plain epoch counts as small.
-        gamma: γ, the share of the predicted decrease that counts as sufficient.
-        delta: δ; the line search of a plain epoch tries alpha/δ after alpha.
-        max_extrapolations: How often one line search may extend its step.
+        plain: CMA's rule, which judges the plain epochs.
         shrink: Factor of the base's learning rate after an epoch that was undone.
         grow: The same after one that was kept, until the user's learning rate is reached.
     """
 
     eta: float = 0.5
-    theta: float = 0.5
-    tau: float = 1e-2
-    gamma: float = 1e-2
-    delta: float = 0.5
-    max_extrapolations: int = 100
+    plain: MonotoneRule = _CMA
     shrink: float = 0.5
     grow: float = 1.2
 
     def init(self, f_0: float, batches: float) -> CertifiedMemory:
-        """Start at f(w⁰).
-
-        Args:
-            f_0: f(w⁰).
-            batches: K.
-
-        Raises:
-            ValueError: If f(w⁰) is not finite.
-        """
-        if not math.isfinite(f_0):
-            raise ValueError(f"At the start f is {f_0}: check data, loss and initial weights")
+        """Start at f(w⁰); `batches` is K."""
         return CertifiedMemory(f_0, self.eta, 1.0, batches)
 
     def bound(self, memory: CertifiedMemory) -> float:
         """The highest f at which an epoch of the base is kept: f(w^k) − γη/K."""
-        return memory.f - self.gamma * memory.eta / memory.batches
+        return memory.f - self.plain.gamma * memory.eta / memory.batches
 
     def decide(self, memory: CertifiedMemory, seen: InnerCycle, ask: Values) -> Decision[CertifiedMemory]:
         """Keep, move or undo an epoch.
@@ -98,14 +80,13 @@ class CertifiedRule:
             # Without growth a base that once took too long steps would creep for ever, and never be undone again.
             scale = min(1.0, self.grow * memory.scale)
             return Decision(Outcome.KEPT, seen.zeta, replace(memory, f=f_end, scale=scale, undone=0), bound=bound)
-        scale = max(_LEAST_SCALE, self.shrink * memory.scale)
+        scale = max(LEAST_SCALE, self.shrink * memory.scale)
         outcome = Outcome.UNDONE if math.isfinite(f_end) else Outcome.DIVERGED
         return Decision(outcome, 0.0, replace(memory, scale=scale, plain=True, undone=memory.undone + 1), bound=bound)
 
     def _plain(self, memory: CertifiedMemory, seen: InnerCycle, ask: Values) -> Decision[CertifiedMemory]:
-        """CMA's rule, with f(w^k) in the place of f(w⁰): nothing that lies higher is kept."""
-        rule = MonotoneRule(Constants(self.theta, self.tau, self.gamma), self.delta, self.max_extrapolations)
-        found = rule.decide(Known(memory.f, memory.f, memory.f), seen, ask)
+        """With f(w^k) in the place of f(w⁰), so that nothing that lies higher is kept."""
+        found = self.plain.decide(Known(memory.f, memory.f, memory.f), seen, ask)
         undone = 0 if found.outcome.keeps else memory.undone + 1
         after = replace(memory, f=found.memory.phi, eta=memory.eta * found.lr_factor, plain=False, undone=undone)
         return Decision(found.outcome, found.alpha, after, bound=self.bound(memory))

@@ -1,12 +1,13 @@
 """The schedule of the learning rate: warm-up, constant, linear decay.
 
-Its two constants are those under which the recommended base was chosen (docs/results/auto.md).
+The constants of its shape are those under which the recommended base was chosen (docs/results/auto.md).
 """
 
 from __future__ import annotations
 
 WARMUP = 0.05  # fraction of the run, at its start
 DECAY = 0.4  # fraction of the run, at its end
+LEAST_SCALE = 1e-30  # of a rule that lowers the learning rate: stays a normal number in single precision
 _FLOOR = 1e-3  # least factor: of the first step, and of steps past the end
 
 

@@ -25,7 +25,6 @@ END = 1.0  # alpha of the end of a window; the point to go back to is 0
 _NORMAL = 0.954  # median distance of two normal numbers, in standard deviations
 # An undo costs at most this many windows, and at least as many are kept before the learning rate rises again.
 _LEAST_COOLDOWN = 3
-_LEAST_SCALE = 1e-30  # keeps the scale a normal number in single precision
 
 
 @dataclass(frozen=True)
@@ -227,7 +226,9 @@ class Watchdog:
         if not memory.has_lowered:
             scale *= 1.0 if window.progress is None else schedule.warmed_up(window.progress)
             cooldown = max(_LEAST_COOLDOWN, 2 * cooldown + 1)
-        return replace(memory, scale=max(_LEAST_SCALE, self.shrink * scale), cooldown=cooldown, has_lowered=True)
+        return replace(
+            memory, scale=max(schedule.LEAST_SCALE, self.shrink * scale), cooldown=cooldown, has_lowered=True
+        )
 
     def _length(self, steps: int) -> int:
         return max(self.memory // 2, min(self.longest, steps // self.memory))

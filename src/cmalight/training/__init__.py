@@ -2,12 +2,12 @@
 
 from cmalight.training.callbacks import Callback, Position, StepCallback, TensorBoard
 from cmalight.training.checkpoint import CheckpointError
+from cmalight.training.data import SampleWeighted, with_weights
 from cmalight.training.fitting import FitResult, fit
 from cmalight.training.history import EpochRecord, History
-from cmalight.training.measuring import Measured, measure
+from cmalight.training.measuring import Measured, accuracy, measure
 from cmalight.training.solvers import Solver, known_solvers, make_solver
 from cmalight.training.stopping import Status
-from cmalight.training.weights import SampleWeighted, with_weights
 
 __all__ = [
     "Callback",
@@ -22,6 +22,7 @@ __all__ = [
     "Status",
     "StepCallback",
     "TensorBoard",
+    "accuracy",
     "fit",
     "known_solvers",
     "make_solver",

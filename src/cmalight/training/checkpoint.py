@@ -8,20 +8,22 @@ import logging
 import math
 import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
+from torch import nn
 
+from cmalight.evaluation.state import ModuleState
 from cmalight.files import write_atomically
-from cmalight.training.history import History
+from cmalight.training.history import EpochRecord, History
 
 logger = logging.getLogger("cmalight")
 
 KIND = "cmalight-checkpoint"
-VERSION = 4
+VERSION = 5
 SECONDS_BETWEEN_SAVES = 5.0
 TIME_FOR_SAVES = 0.05  # of the run: a long history, or a large model, is saved less often
 
@@ -87,7 +89,7 @@ class CheckpointFile:
             return False
         content = self._read()
         try:
-            apply(content["state"], History.from_text(content["history"]))
+            apply(content["state"], History(EpochRecord(**row) for row in content["history"]))
         except Exception as error:  # what is in a file may make a model or an optimizer raise anything
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300].rstrip(".")
             raise CheckpointError(f"Cannot resume from {self.path}: {reason}. {_ADVICE}") from error
@@ -100,16 +102,15 @@ class CheckpointFile:
             content = None if damaged else torch.load(self.path, map_location="cpu", weights_only=True)
         except Exception as error:  # a file may make the reader raise anything
             raise CheckpointError(f"{self.path} is damaged, or no checkpoint of cmalight. {_ADVICE}") from error
-        if damaged:
-            raise CheckpointError(f"{self.path} is damaged: a checksum does not fit. {_ADVICE}")
         if not isinstance(content, dict) or content.get("format") != KIND:
-            raise CheckpointError(f"{self.path} is not a checkpoint of cmalight. {_ADVICE}")
-        if content.get("version") != VERSION:
             raise CheckpointError(
-                f"{self.path} has checkpoint format {content.get('version')}, but this version of cmalight reads "
-                f"{VERSION}. {_ADVICE}"
+                f"{self.path} is {'damaged' if damaged else 'not a checkpoint of cmalight'}. {_ADVICE}"
             )
-        self._require_the_same_run(content)
+        if (version := content.get("version")) != VERSION:
+            raise CheckpointError(
+                f"{self.path} has checkpoint format {version}, but this version of cmalight reads {VERSION}. {_ADVICE}"
+            )
+        self._require_the_same_run(content["identity"])
         return content
 
     def keep(self, state: dict[str, Any], history: History) -> None:
@@ -125,7 +126,7 @@ class CheckpointFile:
         started = time.monotonic()
         state, history, epochs = self._waiting
         content = {"format": KIND, "version": VERSION, "identity": self._identity}
-        content |= {"state": state, "history": history.to_text(epochs)}
+        content |= {"state": state, "history": [vars(record) for record in history[:epochs]]}
         try:
             write_atomically(self.path, lambda file: torch.save(content, file))
         except (OSError, RuntimeError) as error:
@@ -138,39 +139,63 @@ class CheckpointFile:
         ended = time.monotonic()
         self._next_save = ended + max(SECONDS_BETWEEN_SAVES, (ended - started) / TIME_FOR_SAVES)
 
-    def require_readable(self, parts: Mapping[str, Any]) -> None:
-        """Find out before hours of training whether these parts of a state could be read back."""
-        for name, part in parts.items():
-            buffer = io.BytesIO()
-            try:
-                torch.save(part, buffer)
-                buffer.seek(0)
-                torch.load(buffer, weights_only=True)
-            except Exception as error:
-                raise CheckpointError(
-                    f"A checkpoint could not be read back: the {name} holds more than tensors and plain values "
-                    "(numbers, text, lists, dicts). Change that, or leave out the checkpoint."
-                ) from error
-
-    def _require_the_same_run(self, content: dict[str, Any]) -> None:
-        saved = content.get("identity")
-        saved = saved if isinstance(saved, dict) else {}
-        different = [name for name in {**self._identity, **saved} if saved.get(name) != self._identity.get(name)]
-        if different:
-            was = "; ".join(_difference(name, saved.get(name), self._identity.get(name)) for name in different)
+    def require_readable(self, state: dict[str, Any]) -> None:
+        """Find out before hours of training whether such a state could be read back."""
+        buffer = io.BytesIO()
+        try:
+            torch.save(state, buffer)
+            buffer.seek(0)
+            torch.load(buffer, weights_only=True)
+        except Exception as error:
             raise CheckpointError(
-                f"{self.path} is the checkpoint of another run: {was}. "
+                "A checkpoint could not be read back: the optimizer, or extra state of model or loss, holds more than "
+                "tensors and plain values (numbers, text, lists, dicts). Change that, or leave out the checkpoint."
+            ) from error
+
+    def _require_the_same_run(self, saved: Mapping[str, str]) -> None:
+        """A digest, after #, says only that contents differ."""
+        different = []
+        for name in {**self._identity, **saved}:
+            before, now = str(saved.get(name)), str(self._identity.get(name))
+            if before.partition(" #")[0] != now.partition(" #")[0]:
+                different.append(f"{name} was {before.partition(' #')[0]}, now {now.partition(' #')[0]}")
+            elif before != now:
+                different.append(f"{name} has other contents")
+        if different:
+            raise CheckpointError(
+                f"{self.path} is the checkpoint of another run: {'; '.join(different)}. "
                 "Give another path, or remove the file to start again."
             )
-
-
-def _difference(name: str, saved: object, now: object) -> str:
-    """In words; a digest, after #, says only that contents differ."""
-    before, after = (str(value).partition(" #")[0] for value in (saved, now))
-    return f"{name} has other contents" if before == after else f"{name} was {before}, now {after}"
 
 
 def _reason(error: OSError | RuntimeError) -> str:
     """The system's words for a failed write, which torch's writer hides behind an error about its position."""
     cause = error if isinstance(error, OSError) else error.__context__
     return cause.strerror or str(cause) if isinstance(cause, OSError) else str(error)
+
+
+def pack_modules(modules: Sequence[nn.Module]) -> dict[str, Any]:
+    """A copy of all parameters, buffers and extra state, as tensors and plain values."""
+    parameters = [{name: p.detach().clone() for name, p in module.named_parameters()} for module in modules]
+    return {"parameters": parameters, "modules": ModuleState(*modules).state_dict()}
+
+
+@torch.no_grad()
+def unpack_modules(modules: Sequence[nn.Module], saved: dict[str, Any]) -> None:
+    """Put back what `pack_modules` gave for modules of the same build.
+
+    Raises:
+        ValueError: The parameters have other names or shapes; nothing is changed then.
+    """
+    here = [dict(module.named_parameters()) for module in modules]
+    shapes, found = (
+        [{n: tuple(p.shape) for n, p in one.items()} for one in side] for side in (here, saved["parameters"])
+    )
+    if shapes != found:
+        raise ValueError("the saved weights belong to another model")
+    for one, values in zip(here, saved["parameters"], strict=True):
+        for name, parameter in one.items():
+            parameter.copy_(values[name])
+    state = ModuleState(*modules)
+    state.load_state_dict(saved["modules"])
+    state.restore()

@@ -1,8 +1,9 @@
-"""What `fit` takes as data, made into batches that it can iterate again and again."""
+"""What `fit` takes as data, made into batches that it can iterate again and again; and weights of samples."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import copy
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -10,53 +11,45 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
-from cmalight.evaluation.batches import Order, TensorBatches
+from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.counting import batch_size as length_of_batch
 from cmalight.evaluation.counting import sample_count
 from cmalight.evaluation.randomness import random_state_kept
 from cmalight.evaluation.state import modules_kept
 
 
-def training_batches(
-    data: Any, model: nn.Module, loss_fn: Any, *, batch_size: int, order: Order, seed: int, needs_end: bool
-) -> Iterable[Any]:
-    """TensorBatches for a pair of tensors or arrays, which fit the model's dtype, device and output; a loader as it is.
+def batches_of(data: Any, name: str, model: nn.Module, loss_fn: Any, **options: Any) -> Iterable[Any]:
+    """TensorBatches with these options for a pair of tensors or arrays, which fit the model's dtype, device and output.
 
-    `needs_end`: the run has no limit but the number of epochs.
+    A loader is used as it is.
     """
-    if _is_pair(data):
-        inputs, targets = _tensors(data, model, loss_fn, "data")
-        return TensorBatches(inputs, targets, batch_size=batch_size, order=order, seed=seed)
-    _require_repeatable(data, "data")
-    if length_of(data) == 0:
-        raise ValueError("The data gave no batch: the loader is empty")
-    if length_of(data) is None and needs_end:
-        raise ValueError("A loader without a length may never end: set a time_limit")
-    return data  # type: ignore[no-any-return]
-
-
-def validation_batches(data: Any, model: nn.Module, loss_fn: Any) -> Iterable[Any]:
-    """The same for data that is only measured on."""
-    if _is_pair(data):
-        return TensorBatches(*_tensors(data, model, loss_fn, "validation"), order="fixed")
-    _require_repeatable(data, "validation")
+    if isinstance(data, tuple) and len(data) == 2 and all(hasattr(part, "__len__") for part in data):
+        return TensorBatches(*_tensors(data, model, loss_fn, name), **options)
+    if isinstance(data, Iterator):
+        raise ValueError(f"{name} is an iterator, which ends after one pass; pass what it was made from")
+    if not hasattr(data, "__iter__"):
+        raise ValueError(
+            f"Invalid {name}: expected a pair of tensors or arrays, TensorBatches or a DataLoader, "
+            f"but got {type(data).__name__}"
+        )
     return data  # type: ignore[no-any-return]
 
 
 class Pairs:
-    """The batches of a loader as pairs on the model's device, in memory that is not the caller's.
+    """The batches of a loader as inputs, targets, and the number of samples behind the mean loss.
 
-    A layer that works in place, such as `ReLU(inplace=True)`, may come first in a model: it must not write into the
-    caller's data. Batches of TensorBatches and collated ones are new memory already; all others are copied.
+    They are on the model's device, in memory that is not the caller's: a layer that works in place, such as
+    `ReLU(inplace=True)`, may come first in a model. Batches of TensorBatches and collated ones are new memory already;
+    all others are copied.
     """
 
-    def __init__(self, batches: Iterable[Any], device: torch.device) -> None:
-        self._batches = batches
-        self._device = device
+    def __init__(self, batches: Iterable[Any], model: nn.Module, loss_fn: Any) -> None:
+        self._batches, self._device, self._loss_fn = batches, device_of(model), loss_fn
         is_collated = isinstance(batches, DataLoader) and batches.collate_fn is default_collate
         self._copies = not (is_collated or type(batches) is TensorBatches)
+        self._counts_rows = counts_rows(loss_fn, batches)
 
-    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+    def __iter__(self) -> Iterator[tuple[Any, Any, float]]:
         for batch in self._batches:
             if not (isinstance(batch, list | tuple) and len(batch) == 2):
                 size = f" of {len(batch)}" if isinstance(batch, list | tuple) else ""
@@ -64,8 +57,11 @@ class Pairs:
                     "fit expects (inputs, targets), or a loader of batches (input, target), but the data gave a "
                     f"{type(batch).__name__}{size}; for other batches write your loop, with Objective(..., forward=...)"
                 )
-            inputs, targets = batch
-            yield tree_map_only(Tensor, self._copied, (inputs, targets))
+            inputs, targets = tree_map_only(Tensor, self._copied, tuple(batch))
+            count = length_of_batch(targets) if self._counts_rows else sample_count(self._loss_fn, targets)
+            if not (count := count or length_of_batch(inputs)):
+                raise ValueError("A batch has no tensor with a first dimension, so its size is not known")
+            yield inputs, targets, count
 
     def _copied(self, part: Tensor) -> Tensor:
         return part.to(self._device, non_blocking=True, copy=self._copies)
@@ -93,34 +89,6 @@ def counts_rows(loss_fn: Any, batches: Any) -> bool:
     if loss_fn.weight is not None or type(batches) is not TensorBatches:
         return False
     return not bool((batches.tensors[1] == loss_fn.ignore_index).any())
-
-
-def counter(loss_fn: Any, batches: Any) -> Callable[[Any, Any], float]:
-    """Gives the samples behind the mean loss of a batch; counts targets only if that can matter."""
-    by_targets = not counts_rows(loss_fn, batches)
-
-    def count(inputs: Any, targets: Any) -> float:
-        found = sample_count(loss_fn, targets) if by_targets else length_of_batch(targets)
-        found = found or length_of_batch(inputs)
-        if not found:
-            raise ValueError("A batch has no tensor with a first dimension, so its size is not known")
-        return found
-
-    return count
-
-
-def _is_pair(data: Any) -> bool:
-    return isinstance(data, tuple) and len(data) == 2 and all(hasattr(part, "__len__") for part in data)
-
-
-def _require_repeatable(data: Any, name: str) -> None:
-    if isinstance(data, Iterator):
-        raise ValueError(f"{name} is an iterator, which ends after one pass; pass what it was made from")
-    if not hasattr(data, "__iter__"):
-        raise ValueError(
-            f"Invalid {name}: expected a pair of tensors or arrays, TensorBatches or a DataLoader, "
-            f"but got {type(data).__name__}"
-        )
 
 
 def _tensors(pair: tuple[Any, Any], model: nn.Module, loss_fn: Any, name: str) -> tuple[Tensor, Tensor]:
@@ -186,3 +154,50 @@ def _require_finite(values: Tensor, what: str) -> None:
         raise ValueError(
             f"The {what} are not finite in {int(bad.sum())} of {len(values)} samples, first in sample {first}"
         )
+
+
+class SampleWeighted(nn.Module):
+    """The weighted mean of a loss; `with_weights` puts the weights beside the targets.
+
+    Args:
+        loss: A loss of torch, such as `nn.MSELoss()` or `nn.CrossEntropyLoss()`.
+    """
+
+    def __init__(self, loss: nn.Module) -> None:
+        super().__init__()
+        if not hasattr(loss, "reduction"):
+            raise ValueError(f"Invalid loss: {loss!r} has no reduction; expected one of torch's, such as nn.MSELoss()")
+        each: Any = copy.deepcopy(loss)
+        each.reduction = "none"
+        self._each = each
+        self._takes_labels = isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss)
+
+    def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        """The mean over the batch."""
+        wanted, weight = target[:, :-1], target[:, -1]
+        each: Tensor = self._each(output, wanted[:, 0].long() if self._takes_labels else wanted.reshape(output.shape))
+        return (each.reshape(len(each), -1).mean(1) * weight).mean()
+
+
+def with_weights(target: Any, weight: Any) -> Tensor:
+    """Targets for `SampleWeighted`: those of the samples, with the weights as a last column.
+
+    Args:
+        target: Numbers, or labels of classes.
+        weight: One number >= 0 per sample; they are scaled so that their mean is 1.
+
+    Returns:
+        Targets for `fit`.
+
+    Raises:
+        ValueError: The weights are not such numbers, or all are 0.
+    """
+    values = torch.as_tensor(target)
+    weights = torch.as_tensor(weight, dtype=torch.float64)
+    if weights.shape != values.shape[:1]:
+        raise ValueError(f"Invalid weights: expected {len(values)}, one per sample, but got {tuple(weights.shape)}")
+    if not bool((weights >= 0).all()) or not 0 < float(weights.sum()) < float("inf"):
+        raise ValueError("Invalid weights: expected finite numbers >= 0, at least one of them above 0")
+    values = values.reshape(len(values), -1)
+    kind = values.dtype if values.is_floating_point() else torch.float64
+    return torch.cat((values.to(kind), (weights / weights.mean()).to(kind)[:, None]), dim=1)

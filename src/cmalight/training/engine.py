@@ -1,22 +1,27 @@
-"""Which engine takes the steps: compiled for what is on the white list, eager for the rest."""
+"""Which engine takes the steps, compiled for what is on the white list, eager for the rest; and on how many threads."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
+import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from cmalight.compiled import CannotCompile, Evaluator, Program, compile_training
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.training.data import counts_rows
-from cmalight.training.measuring import Loss
+from cmalight.training.measuring import Loss, Measured, Metric, measure
 from cmalight.training.steps import PlainSteps, Run
 
 logger = logging.getLogger("cmalight")
 
 EngineName = Literal["auto", "compiled", "eager"]
+
+_PRODUCTS_WORTH_THREADS = 4_000_000  # multiplications in a step
 
 
 class Engine:
@@ -31,7 +36,8 @@ class Engine:
         self.sizes: list[int] = []  # of the batches of a compiled epoch
         self._model, self._loss_fn, self._batches = model, loss_fn, batches
         self._program: Program | None = None
-        self._evaluator: Evaluator | None = None
+        self._objective: Evaluator | None = None
+        self._measured: dict[int, Evaluator | None] = {}  # by the identity of the data
 
     @property
     def name(self) -> str:
@@ -52,7 +58,7 @@ class Engine:
         except Exception as error:
             self._fall_back(error)
             return
-        self._evaluator = None if steps.objective is None else self.evaluator(batches, "train")
+        self._objective = None if steps.objective is None else self._evaluator(batches, "train")
         rest = batches.samples % batches.batch_size
         self.sizes = [batches.batch_size] * (batches.samples // batches.batch_size) + [rest] * (rest > 0)
 
@@ -63,8 +69,8 @@ class Engine:
         batches = self._batches
         try:
             self._program.begin_epoch(batches.permutation(batches.epoch))
-            if self._evaluator is not None:
-                self._evaluator.refresh()
+            if self._objective is not None:
+                self._objective.refresh()
         except Exception as error:  # a callback may have changed anything; eager steps say what is wrong with data
             self._fall_back(error)
             return None
@@ -73,10 +79,15 @@ class Engine:
 
     def fast(self) -> Callable[[], float] | None:
         """What evaluates the training loss in this epoch natively; None if nothing does."""
-        return None if self._evaluator is None else self._evaluator.loss
+        return None if self._objective is None else self._objective.loss
 
-    def evaluator(self, data: Any, mode: Literal["train", "eval"]) -> Evaluator | None:
-        """The kernel's evaluation of data in that mode; None if it has none."""
+    def measure(self, data: Any, metrics: Mapping[str, Metric] | None = None) -> Measured:
+        """`measure` data, natively if that can be done."""
+        if id(data) not in self._measured:
+            self._measured[id(data)] = self._evaluator(data, "eval")
+        return measure(self._model, self._loss_fn, data, metrics, evaluator=self._measured[id(data)])
+
+    def _evaluator(self, data: Any, mode: Literal["train", "eval"]) -> Evaluator | None:
         if self.wanted == "eager" or type(data) is not TensorBatches:
             return None
         try:
@@ -85,7 +96,7 @@ class Engine:
             return None
 
     def _fall_back(self, error: Exception) -> None:
-        self._program = self._evaluator = None
+        self._program = self._objective = None
         if isinstance(error, CannotCompile):
             self.reason = str(error)
             logger.info("Not compiled, training eagerly: %s", self.reason)
@@ -93,3 +104,31 @@ class Engine:
         said = (str(error).strip().splitlines() or [""])[0]
         self.reason = f"the engine failed with {type(error).__name__}: {said}"
         logger.warning("Not compiled, training eagerly: %s", self.reason)
+
+
+@contextmanager
+def limited_threads(threads: int | None, model: nn.Module, batches: Any) -> Iterator[None]:
+    """Sets the number of torch's threads for a training; at the end there are as many as before.
+
+    None takes one for small steps over a table, because threads that wait for each other after every small product
+    cost more than they bring; else as many as torch has.
+    """
+    before = torch.get_num_threads()
+    if threads is None and _has_small_steps(model, batches):
+        threads = 1
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _has_small_steps(model: nn.Module, batches: Any) -> bool:
+    """Only if the work can be counted: rows of numbers, and no weight that is used more than once for a row."""
+    source = batches.dataset if isinstance(batches, DataLoader) else batches
+    if not isinstance(source, TensorBatches | TensorDataset) or source.tensors[0].dim() != 2:
+        return False
+    if not isinstance(batches.batch_size, int) or any(p.dim() > 2 for p in model.parameters()):
+        return False
+    return batches.batch_size * sum(p.numel() for p in model.parameters()) < _PRODUCTS_WORTH_THREADS

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -16,23 +18,22 @@ from torch.optim import Optimizer
 from cmalight.errors import check_choice, check_flag, check_whole, invalid, unknown_name
 from cmalight.evaluation.batches import Order
 from cmalight.evaluation.objective import Objective
+from cmalight.evaluation.randomness import random_state_kept, seed_everything
 from cmalight.evaluation.ranks import is_distributed, ranks_of
-from cmalight.training.best import Best, modules_of
 from cmalight.training.callbacks import Callback, Position, closing
 from cmalight.training.checkpoint import CheckpointFile
-from cmalight.training.clock import ClockName
-from cmalight.training.data import length_of, training_batches, validation_batches
-from cmalight.training.engine import Engine, EngineName
-from cmalight.training.history import History
+from cmalight.training.data import batches_of, length_of
+from cmalight.training.engine import Engine, EngineName, limited_threads
+from cmalight.training.history import Display, History
 from cmalight.training.identity import identity_of
 from cmalight.training.loop import Training
-from cmalight.training.measuring import Measuring, Metric, make_metrics
-from cmalight.training.progress import make_display
+from cmalight.training.measuring import Best, Metric, metrics_by_name
 from cmalight.training.solvers import make_solver
-from cmalight.training.steps import EpochSteps, PlainSteps, steps_of
-from cmalight.training.stopping import Interrupts, Status, StopRules
-from cmalight.training.surroundings import limited_threads, one_at_a_time, seeded
+from cmalight.training.steps import PlainSteps, steps_of
+from cmalight.training.stopping import ClockName, Status, StopRules
 from cmalight.training.tracking import Tracker
+
+_ONE_AT_A_TIME = threading.RLock()  # generators are process-wide, so a second fit() in another thread waits
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def fit(
     target_loss: float | None = None,
     patience: int | None = None,
     validation: Any = None,
-    metrics: Sequence[str | Metric] = (),
+    metrics: Sequence[Metric] = (),
     monitor: str = "loss",
     measure_train_loss: bool = False,
     restore_best: bool | None = None,
@@ -116,10 +117,10 @@ def fit(
         target_loss: Stop once the training loss is this low.
         patience: Stop after this many epochs without a better validation loss or `monitor`.
         validation: Data to measure on after each epoch, in eval mode.
-        metrics: Metrics on the validation data: "accuracy", "mse", "mae", or functions of all outputs and all
-            targets.
-        monitor: The number for `patience` and `restore_best`: "loss", or the name of a metric. For a function of
-            yours larger values are better.
+        metrics: Functions of all outputs and all targets, such as `cmalight.training.accuracy`, to measure on the
+            validation data.
+        monitor: The number for `patience` and `restore_best`: "loss", or the name of a metric, of which larger values
+            are better.
         measure_train_loss: Whether to measure the training loss over all data after each epoch, in eval mode.
         restore_best: Whether to end on the weights of the best epoch. None: yes if there is validation data.
             Without validation data the training loss over all data decides.
@@ -161,7 +162,6 @@ def fit(
     has_validation = validation is not None
     chosen_metrics = _checked_metrics(metrics, monitor, patience, has_validation=has_validation)
     restores = has_validation if restore_best is None else restore_best
-    measures_training = measure_train_loss or (restores and not has_validation)
     check_flag("measure_train_loss", measure_train_loss)
     check_flag("restore_best", restores)
     check_flag("progress", progress)
@@ -170,19 +170,21 @@ def fit(
     check_whole("seed", seed)
     if threads is not None:
         check_whole("threads", threads, least=1)
-    checkpoint_path, history_path = _checked_files(checkpoint, history_file)
+    checkpoint_path, history_path = _path("checkpoint", checkpoint), _path("history_file", history_file)
+    if checkpoint_path is not None and checkpoint_path == history_path:
+        raise ValueError(f"checkpoint and history_file are both {checkpoint_path}; give two paths")
     _check_callbacks(callbacks)
-    _refuse_ranks(model)
-    with one_at_a_time(), closing(callbacks), torch.inference_mode(False), torch.enable_grad():
-        batches = training_batches(
-            data, model, loss_fn, batch_size=batch_size, order=order, seed=seed, needs_end=time_limit is None
-        )
-        held_out = validation_batches(validation, model, loss_fn) if has_validation else None
-        tracker = Tracker(rules, clock, length_of(batches), callbacks, make_display(progress, rules), Interrupts())
+    with _ONE_AT_A_TIME, closing(callbacks), torch.inference_mode(False), torch.enable_grad():
+        batches = batches_of(data, "data", model, loss_fn, batch_size=batch_size, order=order, seed=seed)
+        held_out = batches_of(validation, "validation", model, loss_fn, order="fixed") if has_validation else None
+        if length_of(batches) is None and time_limit is None:
+            raise ValueError("A loader without a length may never end: set a time_limit")
+        display = Display(rules, sys.stderr if progress else None)
+        tracker = Tracker(rules, clock, length_of(batches), callbacks, display)
         objective = Objective(model, loss_fn, batches, process_group=False)
-        steps, solver = _steps(optimizer, optimizer_options, model, objective, tracker)
-        about = {
-            **solver,
+        steps, about = _steps(optimizer, optimizer_options, model, objective, tracker)
+        measures_training = measure_train_loss or (restores and not has_validation)
+        about |= {
             "seed": seed,
             "metrics": list(chosen_metrics),
             "measure_train_loss": measures_training,
@@ -191,24 +193,29 @@ def fit(
         }
         saved = None
         if checkpoint_path is not None:
-            saved = CheckpointFile(checkpoint_path, identity_of(model, loss_fn, steps, batches, held_out, about))
+            optimizers = (steps.optimizer, steps.base)
+            identity = identity_of(model, loss_fn, optimizers, batches, held_out, about)
+            saved = CheckpointFile(checkpoint_path, identity)
         training = Training(
             model=model,
             loss_fn=loss_fn,
             batches=batches,
+            validation=held_out,
+            metrics=chosen_metrics,
+            measures_training=measures_training,
             steps=steps,
             objective=objective,
-            rules=rules,
             tracker=tracker,
             engine=Engine(engine, model, loss_fn, batches),
-            measuring=Measuring(model, loss_fn, batches if measures_training else None, held_out, chosen_metrics),
-            best=Best(monitor, modules_of(model, loss_fn), keeps_weights=restores),
+            best=Best(monitor, objective.modules, keeps_weights=restores),
             callbacks=callbacks,
             checkpoint=saved,
             history_path=history_path,
         )
-        with seeded(model, seed), tracker.interrupts, limited_threads(threads, model, batches), saved or nullcontext():
-            stop = training.run()
+        with random_state_kept(model), tracker.interrupts, limited_threads(threads, model, batches):
+            seed_everything(seed)
+            with saved or nullcontext():
+                stop = training.run()
         training.best.restore()
     return FitResult(
         status=stop.status,
@@ -234,72 +241,55 @@ def _steps(
     tracker: Tracker,
 ) -> tuple[PlainSteps, dict[str, Any]]:
     """The steps of the optimizer, which is made here if it is named; and what a checkpoint says of its name."""
-    schedule, name = None, "given"
     if not isinstance(options, Mapping | None):
         raise invalid("optimizer_options", options, "a dict such as {'lr': 0.1}")
     if isinstance(optimizer, str):
         solver = make_solver(optimizer, options)
-        schedule, name = solver.schedule, solver.name
-        if solver.watches:
-            optimizer = solver.make(model, objective=objective, **tracker.budget())
-        else:
-            optimizer = solver.make(model.parameters())
-    elif options:
+        about = {"solver": solver.name, "schedule": solver.schedule and solver.schedule.keywords}
+        more = {"objective": objective, **tracker.budget()} if solver.watches else {}
+        made = solver.make(model if solver.takes_model else model.parameters(), **more)
+        return steps_of(made, objective, solver.schedule), about
+    if options:
         raise ValueError("optimizer_options go with an optimizer's name; a ready optimizer has its options already")
-    elif not isinstance(optimizer, Optimizer):
+    if not isinstance(optimizer, Optimizer):
         raise TypeError(f"Invalid optimizer: expected a name or a torch optimizer, but got {optimizer!r}")
     known = {id(p) for p in model.parameters()}
     if not any(id(p) in known for group in optimizer.param_groups for p in group["params"]):
         raise ValueError("The optimizer holds no parameter of the model: make it from model.parameters()")
-    steps = steps_of(optimizer, objective, schedule)
-    if isinstance(steps, EpochSteps) and steps.objective is not None and length_of(objective.data) is None:
-        raise ValueError(
-            f"{type(optimizer).__name__} compares epochs with a fixed sum over samples, but a loader without "
-            "a length is a stream: give the data a length, or use another optimizer"
-        )
-    return steps, {"solver": name, "schedule": getattr(schedule, "keywords", None)}
+    return steps_of(optimizer, objective, None), {"solver": "given", "schedule": None}
 
 
 def _checked_metrics(
-    metrics: Sequence[str | Metric], monitor: str, patience: int | None, *, has_validation: bool
+    metrics: Sequence[Metric], monitor: str, patience: int | None, *, has_validation: bool
 ) -> dict[str, Metric]:
-    if isinstance(metrics, str) or not isinstance(metrics, Sequence):
-        raise invalid("metrics", metrics, "a list of names and functions, for example ('mae',)")
-    made = make_metrics(metrics)
-    if made and not has_validation:
-        raise ValueError("metrics are measured on the validation data: pass validation=(inputs, targets)")
-    if patience is not None and not has_validation:
-        raise ValueError("patience waits for a better validation: pass validation=(inputs, targets)")
-    if monitor not in ("loss", *made):
-        raise ValueError(unknown_name("number to monitor", monitor, ("loss", *made)))
-    return made
+    named = metrics_by_name(metrics)
+    if not has_validation and (named or patience is not None):
+        raise ValueError("metrics and patience go by the validation data: pass validation=(inputs, targets)")
+    if monitor not in ("loss", *named):
+        raise ValueError(unknown_name("number to monitor", monitor, ("loss", *named)))
+    return named
 
 
-def _checked_files(*paths: str | os.PathLike[str] | None) -> list[Path | None]:
-    """Checkpoint and history file, made absolute now: a callback may change the working directory."""
-    names = ("checkpoint", "history_file")
-    for name, given in zip(names, paths, strict=True):
-        if not isinstance(given, str | os.PathLike | None):
-            raise invalid(name, given, "a path")
-    found = [None if path is None else Path(path).resolve() for path in paths]
-    for name, path in zip(names, found, strict=True):
-        if path is not None and path.is_dir():
-            raise IsADirectoryError(f"{name} {path} is a directory; name a file in it")
-        if path is not None and not path.parent.is_dir():
-            raise FileNotFoundError(f"{name} {path}: there is no directory {path.parent}; make it first")
-    if found[0] is not None and found[0] == found[1]:
-        raise ValueError(f"checkpoint and history_file are both {found[0]}; give two paths")
-    return found
+def _path(name: str, given: str | os.PathLike[str] | None) -> Path | None:
+    """Made absolute now: a callback may change the working directory."""
+    if given is None:
+        return None
+    if not isinstance(given, str | os.PathLike):
+        raise invalid(name, given, "a path")
+    path = Path(given).resolve()
+    if path.is_dir():
+        raise IsADirectoryError(f"{name} {path} is a directory; name a file in it")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{name} {path}: there is no directory {path.parent}; make it first")
+    return path
 
 
 def _check_callbacks(callbacks: Sequence[Any]) -> None:
     if not isinstance(callbacks, Sequence):
         raise invalid("callbacks", callbacks, "a list of callbacks")
     for callback in callbacks:
-        if isinstance(callback, type):
-            raise ValueError(f"Invalid callback: {callback!r} is a class; pass an object of it")
-        if not isinstance(callback, Callback):
-            raise ValueError(f"Invalid callback: {callback!r} has no on_epoch_end(record)")
+        if isinstance(callback, type) or not isinstance(callback, Callback):
+            raise invalid("callback", callback, "an object with on_epoch_end(record)")
 
 
 def _check_model(model: Any, loss_fn: Any) -> None:
@@ -309,11 +299,7 @@ def _check_model(model: Any, loss_fn: Any) -> None:
         raise invalid("loss_fn", loss_fn, "a function or an object such as nn.MSELoss()")
     if not any(p.requires_grad for p in model.parameters()):
         raise ValueError("Nothing to train: no parameter of the model requires a gradient; call requires_grad_(True)")
-
-
-def _refuse_ranks(model: nn.Module) -> None:
-    """Refuse a model that several processes train: fit's clock, files and data are those of one."""
-    if is_distributed(model) and not ranks_of(model).alone:
+    if is_distributed(model) and not ranks_of(model).alone:  # the clock, files and data are those of one process
         raise ValueError(
             "fit trains in one process, but the model is wrapped in DDP or sharded over several: write the loop of "
             "docs/guides/distributed.md, or pass the plain model"

@@ -1,4 +1,4 @@
-"""The history of a run: one record per epoch."""
+"""The history of a run, one record per epoch; the file that it grows in, and what the run shows of it."""
 
 from __future__ import annotations
 
@@ -6,21 +6,28 @@ import contextlib
 import json
 import logging
 import math
+import os
+import shutil
+import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
-from cmalight.errors import needed
+from cmalight.errors import duration, needed
 from cmalight.files import write_atomically
 
 if TYPE_CHECKING:
     import pandas
 
+    from cmalight.training.stopping import StopRules
+
 logger = logging.getLogger("cmalight")
 
-_HEADINGS = ("epoch", "seconds", "loss", "true", "validation", "metrics", "lr", "evaluations", "outcome")
 _SHOWN = 5  # first and last epochs in a printed history
+_REFRESH_SECONDS = 0.2
+_BAR_WIDTH = 16
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,16 @@ class EpochRecord:
     alpha: float | None = None
     phi: float | None = None
 
+    def __str__(self) -> str:
+        parts = [f"loss {self.batch_loss:.5g}"]
+        if self.validation_loss is not None:
+            parts.append(f"validation {self.validation_loss:.5g}")
+        parts += [f"{name} {value:.4g}" for name, value in self.metrics.items()]
+        parts += [f"lr {self.lr:.3g}", self.outcome]
+        if self.train_loss is not None:
+            parts.append(f"true {self.train_loss:.5g}")
+        return "  ".join([*parts, f"evaluations {self.evaluations}", f"{self.seconds:.1f} s"])
+
     def to_json(self) -> str:
         """The record as one line of JSON; a number that is not finite becomes null.
 
@@ -64,24 +81,15 @@ class EpochRecord:
         return json.dumps(_finite({**vars(self), "metrics": _finite(self.metrics)}), allow_nan=False)
 
 
-_COLUMNS = tuple(one.name for one in fields(EpochRecord))
-
-
 class History(list[EpochRecord]):
     """The records of a run, a list in the order of the epochs."""
 
     def __repr__(self) -> str:
-        """A short table: the first and the last epochs."""
-        if not self:
-            return "History of 0 epochs"
-        ends = list(self) if len(self) <= 2 * _SHOWN else [*self[:_SHOWN], *self[-_SHOWN:]]
-        rows = [_cells(record) for record in ends]
-        used = [number for number in range(len(_HEADINGS)) if any(row[number] for row in rows)]
-        if len(ends) < len(self):
-            rows.insert(_SHOWN, ["..."] * len(_HEADINGS))
-        columns = [[_HEADINGS[number], *(row[number] for row in rows)] for number in used]
-        padded = [[cell.rjust(max(map(len, column))) for cell in column] for column in columns]
-        return "\n".join("  ".join(line) for line in zip(*padded, strict=True))
+        """The first and the last epochs, one line each."""
+        lines = [f"epoch {record.epoch}  {record}" for record in self]
+        if len(lines) > 2 * _SHOWN:
+            lines[_SHOWN:-_SHOWN] = ["..."]
+        return "\n".join(lines) or "History of 0 epochs"
 
     def to_pandas(self) -> pandas.DataFrame:
         """The history as a frame.
@@ -94,47 +102,14 @@ class History(list[EpochRecord]):
         """
         with needed("History.to_pandas needs pandas", "data"):
             import pandas
-        columns = [name for name in _COLUMNS if name != "metrics"]
+        columns = [one.name for one in fields(EpochRecord) if one.name != "metrics"]
         rows = [{**record.metrics, **{name: getattr(record, name) for name in columns}} for record in self]
         return pandas.DataFrame(rows, columns=[*columns, *(self[0].metrics if self else ())])
-
-    def to_text(self, epochs: int) -> str:
-        """The first epochs, column by column, as JSON in which NaN and Infinity stand for themselves.
-
-        Args:
-            epochs: How many.
-
-        Returns:
-            A text that keeps every number to its last bit.
-        """
-        first = self[:epochs]
-        return json.dumps({name: [getattr(record, name) for record in first] for name in _COLUMNS})
-
-    @classmethod
-    def from_text(cls, text: str) -> History:
-        """What `to_text` wrote.
-
-        Args:
-            text: From a checkpoint.
-
-        Returns:
-            The history.
-        """
-        columns = json.loads(text)
-        rows = zip(*columns.values(), strict=True)
-        return cls(EpochRecord(**dict(zip(columns, row, strict=True))) for row in rows)
 
 
 def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
     """JSON has no NaN and no infinity."""
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
-
-
-def _cells(record: EpochRecord) -> list[str]:
-    measured = [f"{value:.5g}" if value is not None else "" for value in (record.train_loss, record.validation_loss)]
-    metrics = " ".join(f"{name} {value:.4g}" for name, value in record.metrics.items())
-    numbers = [str(record.epoch), f"{record.seconds:.2f}", f"{record.batch_loss:.5g}", *measured, metrics]
-    return [*numbers, f"{record.lr:.3g}", str(record.evaluations), record.outcome]
 
 
 class HistoryFile:
@@ -152,9 +127,15 @@ class HistoryFile:
     def append(self, record: EpochRecord) -> None:
         """Add a line; lines that a full disk does not take are tried again with the next one."""
         self._waiting.append(record.to_json().encode() + b"\n")
+        end = None
         try:
-            self._write(b"".join(self._waiting))
+            with self._path.open("ab") as file:
+                end = file.tell()
+                file.write(b"".join(self._waiting))
         except OSError as error:
+            if end is not None:  # half a line would spoil the file
+                with contextlib.suppress(OSError):
+                    os.truncate(self._path, end)
             problem = f"the last {len(self._waiting)} lines of {self._path} could not be written: {error.strerror}"
             if not self.problem:
                 logger.warning("%s. Training goes on; the next epoch tries again.", problem)
@@ -162,15 +143,51 @@ class HistoryFile:
         else:
             self._waiting, self.problem = [], ""
 
-    def _write(self, data: bytes) -> None:
-        """Writes all of it, or cuts the file back to where it was."""
-        with self._path.open("ab", buffering=0) as file:
-            end = file.tell()
-            try:
-                written = 0
-                while written < len(data):
-                    written += file.write(data[written:]) or 0
-            except OSError:
-                with contextlib.suppress(OSError):  # a pipe cannot be cut
-                    file.truncate(end)
-                raise
+
+class Display:
+    """What a run shows on a stream, if there is one: a bar on a terminal, one line per epoch elsewhere."""
+
+    def __init__(self, rules: StopRules, stream: TextIO | None) -> None:
+        self._rules = rules
+        self._stream = stream
+        self._is_terminal = stream is not None and stream.isatty()
+        self._next_refresh = 0.0
+        self._last: EpochRecord | None = None
+
+    def note(self, text: str, end: str = "\n") -> None:
+        """Show a line of text."""
+        if self._stream is not None:
+            self._stream.write(("\r\x1b[K" if self._is_terminal else "") + text + end)
+            self._stream.flush()
+
+    def position(self, epochs: float, seconds: float) -> None:
+        """Move the bar; `epochs` counts the part of the running epoch that is done."""
+        if self._is_terminal and time.perf_counter() >= self._next_refresh:
+            self._next_refresh = time.perf_counter() + _REFRESH_SECONDS
+            self.note(self._bar(epochs, seconds), end="")
+
+    def epoch_done(self, record: EpochRecord) -> None:
+        """Show the numbers of an epoch."""
+        self._last = record
+        if self._is_terminal:
+            self.position(record.epoch + 1, record.seconds)
+        else:
+            self.note(f"epoch {record.epoch + 1}  {record}")
+
+    def close(self, reason: str) -> None:
+        """Show how the run ended."""
+        if self._is_terminal and self._last is not None:
+            self.note(f"epoch {self._last.epoch + 1}  {self._last}")
+        self.note(f"stopped: {reason}")
+
+    def _bar(self, epochs: float, seconds: float) -> str:
+        fraction, last = self._rules.fraction_done(epochs, seconds), self._rules.max_epochs
+        filled = round(fraction * _BAR_WIDTH)
+        parts = [
+            f"epoch {min(int(epochs) + 1, last or sys.maxsize)}" + ("" if last is None else f"/{last}"),
+            "#" * filled + "-" * (_BAR_WIDTH - filled),
+            *([f"{duration(seconds * (1 - fraction) / fraction)} left"] if fraction > 0 else []),
+            *([str(self._last)] if self._last is not None else []),
+        ]
+        room = shutil.get_terminal_size().columns - 1
+        return f"{'  '.join(parts)}  "[:room].rpartition("  ")[0]  # whole numbers alone

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,15 +17,14 @@ from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.counting import refuse_broadcast
 from cmalight.evaluation.objective import Objective
 from cmalight.evaluation.randomness import devices_of, get_random_state, set_random_state
-from cmalight.training.best import Best, modules_of, pack_modules, unpack_modules
 from cmalight.training.callbacks import Callback
-from cmalight.training.checkpoint import CheckpointFile
-from cmalight.training.data import Pairs, counter, device_of
+from cmalight.training.checkpoint import CheckpointFile, pack_modules, unpack_modules
+from cmalight.training.data import Pairs
 from cmalight.training.engine import Engine
 from cmalight.training.history import EpochRecord, History, HistoryFile
-from cmalight.training.measuring import Loss, Measuring
-from cmalight.training.steps import PlainSteps, at_training_point
-from cmalight.training.stopping import Status, Stop, StopRules, StopTraining
+from cmalight.training.measuring import Best, Loss, Metric
+from cmalight.training.steps import PlainSteps
+from cmalight.training.stopping import Status, Stop, StopTraining
 from cmalight.training.tracking import Tracker
 
 
@@ -36,12 +35,13 @@ class Training:
     model: nn.Module
     loss_fn: Loss
     batches: Any
+    validation: Any
+    metrics: Mapping[str, Metric]
+    measures_training: bool
     steps: PlainSteps
     objective: Objective
-    rules: StopRules
     tracker: Tracker
     engine: Engine
-    measuring: Measuring
     best: Best
     callbacks: Sequence[Callback]
     checkpoint: CheckpointFile | None
@@ -50,10 +50,6 @@ class Training:
     resumed_at: int = 0
     _history_file: HistoryFile | None = None
     _recorded: tuple[int, int] = (0, 0)  # evaluations and evaluated rows in the history
-
-    def __post_init__(self) -> None:
-        self._pairs = Pairs(self.batches, device_of(self.model))
-        self._count = counter(self.loss_fn, self.batches)
 
     def run(self) -> Stop:
         """Train until a rule stops it; the training clock starts here."""
@@ -65,8 +61,7 @@ class Training:
         self.tracker.begin(self.steps)
         stop = Stop(Status.INTERRUPTED, "an error")
         try:
-            with self.tracker.stopping(self.steps.objective):
-                stop = self._loop()
+            stop = self._loop()
         except KeyboardInterrupt:  # the second Ctrl-C
             stop = Stop(Status.INTERRUPTED, "interrupted by Ctrl-C")
             raise
@@ -80,26 +75,20 @@ class Training:
         if (stop := self._stop_between_epochs()) is not None:
             return Stop(stop.status, f"nothing left to train: {stop.reason}") if self.resumed_at else stop
         with clock.paused():  # the kernel is built once per machine
-            self._compile()
-        while True:
+            self.engine.compile(self.steps)
+            if self.engine.wanted == "compiled" and self.engine.reason:
+                self.tracker.display.note(f"not compiled: {self.engine.reason}")
+            batches = Pairs(self.batches, self.model, self.loss_fn)
+        while stop is None:
             try:
-                stop = self._epoch()
+                stop = self._epoch(batches)
             except StopTraining as inside_an_epoch:
                 return inside_an_epoch.stop
             with clock.paused():
                 stop = self._conclude_epoch() or stop or self._stop_between_epochs()
-            if stop is not None:
-                return stop
+        return stop
 
-    def _compile(self) -> None:
-        self.engine.compile(self.steps)
-        measuring = self.measuring
-        evaluators = [self.engine.evaluator(data, "eval") for data in (measuring.training, measuring.validation)]
-        measuring.evaluators = (evaluators[0], evaluators[1])
-        if self.engine.wanted == "compiled" and self.engine.reason:
-            self.tracker.display.note(f"not compiled: {self.engine.reason}")
-
-    def _epoch(self) -> Stop | None:
+    def _epoch(self, batches: Pairs) -> Stop | None:
         """Take the steps of one epoch.
 
         Raises:
@@ -109,26 +98,27 @@ class Training:
         steps, tracker = self.steps, self.tracker
         compiled = self.engine.begin_epoch()
         tracker.begin_epoch()
-        with at_training_point(steps.base), self._fast_objective():
+        with steps.training_point(), self._evaluating():
             with steps.epoch():
                 if compiled is not None:
                     steps.compiled(compiled, self.engine.sizes, tracker)
                 else:
-                    for inputs, targets in self._pairs:
+                    for inputs, targets, count in batches:
                         tracker.before()
-                        count = self._count(inputs, targets)
                         loss = steps.eager(functools.partial(self._backward, inputs, targets), count, tracker)
                         tracker.after(loss, [count])
             return tracker.end_epoch()
 
     @contextmanager
-    def _fast_objective(self) -> Iterator[None]:
-        """Inside the block f is evaluated natively, if it can be; outside, anybody may change the model."""
-        self.objective.fast = self.engine.fast()
+    def _evaluating(self) -> Iterator[None]:
+        """Inside the block f is native, if it can be, and stops as the steps do; outside the model may change."""
+        evaluated = self.steps.objective or self.objective
+        before = evaluated.before_batch
+        self.objective.fast, evaluated.before_batch = self.engine.fast(), self.tracker.stop_if_asked
         try:
             yield
         finally:
-            self.objective.fast = None
+            self.objective.fast, evaluated.before_batch = None, before
 
     def _backward(self, inputs: Any, targets: Any) -> Tensor:
         self.steps.optimizer.zero_grad()
@@ -153,7 +143,12 @@ class Training:
 
     def _record(self) -> EpochRecord:
         before, self._recorded = self._recorded, self.tracker.work()
-        said = {"batch_loss": self.tracker.batch_loss(), **self.steps.record(), **self.measuring()}
+        said = {"batch_loss": self.tracker.batch_loss(), **self.steps.record()}
+        if self.measures_training:
+            said["train_loss"] = self.engine.measure(self.batches).loss
+        if self.validation is not None:
+            measured = self.engine.measure(self.validation, self.metrics)
+            said |= {"validation_loss": measured.loss, "metrics": measured.metrics}
         return EpochRecord(
             epoch=len(self.history),
             seconds=self.tracker.clock.seconds(),
@@ -164,11 +159,11 @@ class Training:
 
     def _stop_between_epochs(self) -> Stop | None:
         """The rules on the epoch that is done, then those on the one that would come; also right after resuming."""
-        done = len(self.history)
-        stop = self.rules.after_epoch(self.history[-1], self.best.epochs_since(done - 1)) if done else None
+        done, rules = len(self.history), self.tracker.rules
+        stop = rules.after_epoch(self.history[-1], self.best.epochs_since(done - 1)) if done else None
         if stop is None and self.steps.has_converged:
             stop = Stop(Status.CONVERGED, "converged: the learning rate is below rounding")
-        return stop or self.rules.before_epoch(done, self.tracker.clock.seconds()) or self.tracker.interrupted()
+        return stop or rules.before_epoch(done, self.tracker.clock.seconds()) or self.tracker.interrupted()
 
     def problems(self) -> list[str]:
         """What could not be written, in words."""
@@ -177,7 +172,7 @@ class Training:
     def _state_dict(self) -> dict[str, Any]:
         """A copy of the state between two epochs."""
         return {
-            "modules": pack_modules(modules_of(self.model, self.loss_fn)),
+            "modules": pack_modules(self.objective.modules),
             "optimizer": tree_map_only(Tensor, Tensor.clone, self.steps.optimizer.state_dict()),
             "best": self.best.state_dict(),
             "random": get_random_state(devices_of(self.model)),
@@ -189,31 +184,27 @@ class Training:
     def _resume(self) -> None:
         if self.checkpoint is None:
             return
-        state = self._state_dict()
-        self.checkpoint.require_readable(
-            {"extra state of the model": state["modules"]["modules"], "optimizer": state["optimizer"]}
-        )
+        self.checkpoint.require_readable(self._state_dict())
         if self.checkpoint.load(self._load_state_dict):
             self.resumed_at = len(self.history)
             self.tracker.display.note(f"resumed from {self.checkpoint.path} at epoch {self.resumed_at}")
 
     def _load_state_dict(self, state: dict[str, Any], history: History) -> None:
         """All of it, or nothing."""
-        modules, optimizer = modules_of(self.model, self.loss_fn), self.steps.optimizer
-        before = pack_modules(modules), optimizer.state_dict(), get_random_state(devices_of(self.model))
+        before = self._state_dict()
         try:
-            seconds, steps = float(state["seconds"]), int(state["steps"])
-            unpack_modules(modules, state["modules"])
-            optimizer.load_state_dict(state["optimizer"])
-            self.best.load_state_dict(state["best"])
-            set_random_state(state["random"])
+            self._put(state)
         except Exception:
-            unpack_modules(modules, before[0])
-            optimizer.load_state_dict(before[1])
-            set_random_state(before[2])
+            self._put(before)
             raise
         self.history = history
         if isinstance(self.batches, TensorBatches):
             self.batches.set_epoch(int(state["batches_epoch"]))
         self._recorded = sum(record.evaluations for record in history), sum(record.evaluated_rows for record in history)
-        self.tracker.resume(seconds, len(history), steps, self._recorded)
+        self.tracker.resume(float(state["seconds"]), len(history), int(state["steps"]), self._recorded)
+
+    def _put(self, state: dict[str, Any]) -> None:
+        unpack_modules(self.objective.modules, state["modules"])
+        self.steps.optimizer.load_state_dict(state["optimizer"])
+        self.best.load_state_dict(state["best"])
+        set_random_state(state["random"])

@@ -1,9 +1,10 @@
-"""Measuring: losses and metrics at the current weights, in eval mode and without a trace."""
+"""Measuring: losses and metrics at the current weights, in eval mode and without a trace; and the best epoch."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from cmalight.compiled import CannotCompile, Evaluator
-from cmalight.errors import invalid, unknown_name
+from cmalight.errors import invalid
 from cmalight.evaluation.counting import refuse_broadcast, sample_count
 from cmalight.evaluation.objective import Objective
 from cmalight.evaluation.randomness import random_state_kept
+from cmalight.training.checkpoint import pack_modules, unpack_modules
+from cmalight.training.history import EpochRecord
 
 Metric = Callable[[Tensor, Tensor], Any]
 Loss = Callable[[Any, Any], Tensor]
@@ -77,9 +80,7 @@ def measure(
 
     collecting = forward if metrics else None
     loss = Objective(model, loss_fn, batches, forward=collecting, mode="eval", process_group=False)()
-    if not metrics:
-        return Measured(loss)
-    return Measured(loss, _evaluated(metrics, torch.cat(outputs), torch.cat(targets)))
+    return Measured(loss, _evaluated(metrics, torch.cat(outputs), torch.cat(targets)) if metrics else {})
 
 
 @torch.no_grad()
@@ -94,63 +95,65 @@ def _evaluated(metrics: Mapping[str, Metric], output: Tensor, target: Tensor) ->
     return measured
 
 
-@dataclass
-class Measuring:
-    """What a run measures after each epoch: the data that are there."""
-
-    model: nn.Module
-    loss_fn: Loss
-    training: Iterable[Any] | None
-    validation: Iterable[Any] | None
-    metrics: Mapping[str, Metric]  # on the validation data
-    evaluators: tuple[Evaluator | None, Evaluator | None] = (None, None)  # the engine's, of the two kinds of data
-
-    def __call__(self) -> dict[str, Any]:
-        """Measure now, and name the numbers as `EpochRecord` does."""
-        found: dict[str, Any] = {}
-        if self.training is not None:
-            found["train_loss"] = measure(self.model, self.loss_fn, self.training, evaluator=self.evaluators[0]).loss
-        if self.validation is not None:
-            measured = measure(self.model, self.loss_fn, self.validation, self.metrics, evaluator=self.evaluators[1])
-            found |= {"validation_loss": measured.loss, "metrics": measured.metrics}
-        return found
-
-
-def mse(output: Tensor, target: Tensor) -> Tensor:
-    """Mean squared error over all elements."""
-    return (output.reshape(target.shape).double() - target.double()).square().mean()
-
-
-def mae(output: Tensor, target: Tensor) -> Tensor:
-    """Mean absolute error over all elements."""
-    return (output.reshape(target.shape).double() - target.double()).abs().mean()
-
-
 def accuracy(output: Tensor, target: Tensor) -> Tensor:
-    """Fraction of samples given their class, a label or a one-hot row; one output means two classes, cut at 0."""
+    """Fraction of samples given their class, a metric for `fit(metrics=)`.
+
+    Args:
+        output: One column per class; a single one means two classes, cut at 0.
+        target: Labels or one-hot rows.
+
+    Returns:
+        The fraction.
+    """
     if output.dim() < 2 or output.shape[1] == 1:
         return ((output.reshape(-1) > 0) == (target.reshape(-1) > 0.5)).double().mean()
     labels = target.argmax(1) if target.shape == output.shape else target
     return (output.argmax(1) == labels).double().mean()
 
 
-METRICS: dict[str, Metric] = {"accuracy": accuracy, "mse": mse, "mae": mae}
+def metrics_by_name(metrics: Any) -> dict[str, Metric]:
+    """Each function by its `__name__`."""
+    if not isinstance(metrics, Sequence) or not all(map(callable, metrics)):
+        raise invalid("metrics", metrics, "a list of functions of all outputs and all targets")
+    names = [str(getattr(metric, "__name__", type(metric).__name__)) for metric in metrics]
+    if len({"loss", *names}) <= len(names):
+        raise ValueError(f"Metrics need different names, none of them 'loss', but are called {names}: rename one")
+    return dict(zip(names, metrics, strict=True))
 
-BEST_WHEN_SMALL = ("loss", "mse", "mae")
-"""What `monitor` may name for which less is better; more of all other metrics is better."""
 
+class Best:
+    """The epoch with the lowest loss, or the highest value of a metric, and its weights if they are to be restored."""
 
-def make_metrics(chosen: Sequence[str | Metric]) -> dict[str, Metric]:
-    """Metrics by name; a function goes by its `__name__`."""
-    made: dict[str, Metric] = {}
-    for metric in chosen:
-        if not (isinstance(metric, str) or callable(metric)):
-            raise invalid("metrics", metric, "a name or a function of all outputs and all targets")
-        if isinstance(metric, str) and metric not in METRICS:
-            known = unknown_name("metric", metric, METRICS)
-            raise ValueError(f"{known}; for others pass a function of all outputs and all targets")
-        name = metric if isinstance(metric, str) else str(getattr(metric, "__name__", type(metric).__name__))
-        if name in made or (callable(metric) and name in ("loss", *METRICS)):
-            raise ValueError(f"Two metrics are called {name!r}: rename one; a function goes by its __name__")
-        made[name] = METRICS[metric] if isinstance(metric, str) else metric
-    return made
+    def __init__(self, monitor: str, modules: Sequence[nn.Module], *, keeps_weights: bool) -> None:
+        self.epoch: int | None = None
+        self._monitor, self._modules, self._keeps_weights = monitor, modules, keeps_weights
+        self._value = math.inf  # the smaller the better
+        self._state: dict[str, Any] | None = None
+
+    def see(self, record: EpochRecord) -> None:
+        """Compare an epoch that is just done with the best one."""
+        if self._monitor == "loss":
+            value = record.train_loss if record.validation_loss is None else record.validation_loss
+        else:
+            value = -record.metrics[self._monitor]
+        if value is not None and value < self._value:
+            self._value, self.epoch = value, record.epoch
+            if self._keeps_weights:
+                self._state = pack_modules(self._modules)
+
+    def epochs_since(self, epoch: int) -> int:
+        """Epochs without a better number up to and including that one."""
+        return epoch - self.epoch if self.epoch is not None else epoch + 1
+
+    def restore(self) -> None:
+        """Put the best weights back, if they were kept."""
+        if self._state is not None:
+            unpack_modules(self._modules, self._state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"value": self._value, "epoch": self.epoch, "state": self._state}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """What `state_dict` gave."""
+        self._value, self.epoch, self._state = saved["value"], saved["epoch"], saved["state"]

@@ -7,8 +7,9 @@ import importlib
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,6 @@ from torch.optim import Optimizer
 
 from cmalight.errors import check_share, needed, unknown_name
 from cmalight.optim import CMA, COFF, IG, SOAP, Auto, CMALight
-from cmalight.optim.controlled import Controlled
 
 Schedule = Callable[[float], float]  # from the fraction of the run that is done to a factor of lr
 
@@ -46,23 +46,30 @@ class Solver:
 
     Attributes:
         name: One of `known_solvers()`.
-        make: Called as `make(parameters)`, or if `watches` as `make(model, objective=, total_steps= or progress=)`.
+        make: Called as `make(parameters)`, if `takes_model` as `make(model)`, and if `watches` also with `objective=`
+            and `total_steps=` or `progress=`.
         schedule: From the fraction of the run that is done to a factor of lr; None leaves lr alone.
-        watches: Whether the optimizer is a `Controlled`, which takes the model and its objective.
+        watches: Whether the optimizer is a `Controlled`, which takes the objective.
+        takes_model: Whether the optimizer is made from the model instead of its parameters.
     """
 
     name: str
     make: Callable[..., Optimizer]
-    schedule: Schedule | None = None
+    schedule: functools.partial[float] | None = None
     watches: bool = False
+    takes_model: bool = False
 
 
 class MuonAndAdamW(Optimizer):
-    """Torch's Muon for matrices, AdamW for all else, as one optimizer.
+    """Torch's Muon for the matrices of hidden layers, AdamW for all else, as one optimizer.
+
+    Its authors leave embeddings, the first and the last layer to AdamW; the defaults are theirs (Jordan et al., 2024).
+    Torch's Muon takes matrices only, so AdamW has the convolutions, too.
 
     Args:
-        params: Parameters of a model.
-        lr: Learning rate of both; Muon's steps are scaled to the size of AdamW's (Liu et al., 2025).
+        model_or_params: The model, or its parameters; given parameters only, embeddings are not known as such.
+        lr: Learning rate of Muon.
+        adamw_lr: Learning rate of AdamW.
         weight_decay: Decoupled weight decay of both.
         momentum: Muon's momentum.
         betas: AdamW's coefficients.
@@ -70,24 +77,24 @@ class MuonAndAdamW(Optimizer):
 
     def __init__(
         self,
-        params: Iterable[Tensor],
-        lr: float = 1e-3,
+        model_or_params: nn.Module | Iterable[Tensor],
+        lr: float = 0.02,
         *,
-        weight_decay: float = 0.1,
+        adamw_lr: float = 3e-4,
+        weight_decay: float = 0.01,
         momentum: float = 0.95,
         betas: tuple[float, float] = (0.9, 0.95),
     ) -> None:
         if not hasattr(torch.optim, "Muon"):
             raise ImportError(f"muon needs torch 2.9 or later, but this is {torch.__version__}")
-        given = list(params)
-        shared: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
-        makers: list[tuple[bool, Callable[..., Optimizer]]] = [
-            (True, functools.partial(torch.optim.Muon, momentum=momentum, adjust_lr_fn="match_rms_adamw", **shared)),
-            (False, functools.partial(torch.optim.AdamW, betas=betas, **shared)),
-        ]
-        chosen = [(make, [p for p in given if (p.dim() == 2) is matrices]) for matrices, make in makers]
-        self._parts = [make(some) for make, some in chosen if some]
-        super().__init__([group for part in self._parts for group in part.param_groups], {**shared, "betas": betas})
+        hidden, others = _hidden_and_others(model_or_params)
+        self._parts: list[Optimizer] = []
+        if hidden:
+            self._parts.append(torch.optim.Muon(hidden, lr=lr, weight_decay=weight_decay, momentum=momentum))
+        if others:
+            self._parts.append(torch.optim.AdamW(others, lr=adamw_lr, weight_decay=weight_decay, betas=betas))
+        groups = [group for part in self._parts for group in part.param_groups]
+        super().__init__(groups, {"lr": lr, "weight_decay": weight_decay, "betas": betas})
         self._share_groups()
 
     def _share_groups(self) -> None:
@@ -117,25 +124,25 @@ class MuonAndAdamW(Optimizer):
         return loss
 
 
-@dataclass(frozen=True)
-class _Entry:
+def _hidden_and_others(given: nn.Module | Iterable[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """The matrices between the first and the last weights, embeddings apart, and all other parameters."""
+    params = list(given.parameters() if isinstance(given, nn.Module) else given)
+    layers = (
+        [layer for layer in given.modules() if isinstance(layer, nn.Embedding)] if isinstance(given, nn.Module) else []
+    )
+    embeddings = {id(layer.weight) for layer in layers}
+    weights = [p for p in params if p.dim() >= 2 and id(p) not in embeddings]
+    hidden = [p for p in weights[1:-1] if p.dim() == 2]
+    chosen = set(map(id, hidden))
+    return hidden, [p for p in params if id(p) not in chosen]
+
+
+class _Entry(NamedTuple):
     """An optimizer class, or "package.Class" of one that may not be installed, and changed defaults."""
 
     factory: Callable[..., Optimizer] | str
     schedule: Callable[..., float] | None = None
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-
-    def imported(self) -> Callable[..., Optimizer]:
-        """The class.
-
-        Raises:
-            ImportError: Its package is not installed.
-        """
-        if not isinstance(self.factory, str):
-            return self.factory
-        package, _, name = self.factory.rpartition(".")
-        with needed(f"This optimizer needs {package}, which is not installed", "bench"):
-            return getattr(importlib.import_module(package), name)  # type: ignore[no-any-return]
+    defaults: Mapping[str, Any] = MappingProxyType({})
 
 
 _MOMENTUM = {"momentum": 0.9}
@@ -197,31 +204,29 @@ def make_solver(name: str, options: Mapping[str, Any] | None = None) -> Solver:
     """
     if name not in _SOLVERS:
         raise ValueError(unknown_name("optimizer", name, _SOLVERS))
-    entry = _SOLVERS[name]
-    factory = entry.imported()
-    arguments, for_schedule = _arguments(factory), _arguments(entry.schedule)
-    chosen = {**entry.defaults, **(options or {})}
+    factory, schedule, defaults = _SOLVERS[name]
+    if isinstance(factory, str):
+        package, _, kind = factory.rpartition(".")
+        with needed(f"This optimizer needs {package}, which is not installed", "bench"):
+            factory = getattr(importlib.import_module(package), kind)
+    arguments, of_schedule = _arguments(factory), () if schedule is None else _arguments(schedule)
+    chosen = {**defaults, **(options or {})}
     for option in chosen:
-        if option not in (*arguments, *for_schedule):
-            raise ValueError(unknown_name(f"option of {name!r}", option, (*arguments, *for_schedule)))
-    fractions = {option: value for option, value in chosen.items() if option in for_schedule}
+        if option not in (*arguments, *of_schedule):
+            raise ValueError(unknown_name(f"option of {name!r}", option, (*arguments, *of_schedule)))
+    fractions = {option: chosen.pop(option) for option in of_schedule if option in chosen}
     for option, value in fractions.items():
         check_share(option, value)
-    make = functools.partial(factory, **{o: v for o, v in chosen.items() if o not in for_schedule})
-    _try(name, make)
-    schedule = None if entry.schedule is None else functools.partial(entry.schedule, **fractions)
-    return Solver(name, make, schedule, watches=isinstance(factory, type) and issubclass(factory, Controlled))
-
-
-def _arguments(function: Callable[..., Any] | None) -> tuple[str, ...]:
-    """The names that a user may give."""
-    names = () if function is None else tuple(inspect.signature(function).parameters)
-    return tuple(name for name in names if name not in _FROM_FIT)
-
-
-def _try(name: str, make: Callable[..., Optimizer]) -> None:
-    """Make the optimizer over parameters of no meaning: a wrong value is found before any training."""
-    try:
+    make = functools.partial(factory, **chosen)
+    try:  # over parameters of no meaning: a wrong value is found before any training
         make([nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(2))])
     except (TypeError, ValueError) as error:
         raise ValueError(f"Invalid options of {name!r}: {error}") from error
+    by_fraction = None if schedule is None else functools.partial(schedule, **fractions)
+    takes_model = factory in (Auto, MuonAndAdamW)
+    return Solver(name, make, by_fraction, watches=factory is Auto, takes_model=takes_model)
+
+
+def _arguments(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names that a user may give."""
+    return tuple(name for name in inspect.signature(function).parameters if name not in _FROM_FIT)

@@ -21,6 +21,8 @@ from cmalight.optim.certified import Certified
 from cmalight.optim.controlled import Controlled
 from cmalight.optim.epoch import Epoch
 from cmalight.optim.epoch_optimizer import EpochOptimizer
+from cmalight.rules.outcome import Outcome
+from cmalight.training.data import length_of
 from cmalight.training.solvers import Schedule
 from cmalight.training.stopping import StopTraining
 from cmalight.training.tracking import Tracker
@@ -29,16 +31,27 @@ Backward = Callable[[], Tensor]  # sets the gradients of a batch, and gives its 
 Run = Callable[[Sequence[float]], Tensor]  # takes compiled steps by these factors of lr, and gives their losses
 
 
+@runtime_checkable
+class HasTwoPoints(Protocol):
+    """An optimizer that trains at one point and is measured at another, as schedule-free ones do."""
+
+    def train(self) -> None:
+        """Go to the point of training."""
+
+    def eval(self) -> None:
+        """Go to the point of measuring."""
+
+
 class PlainSteps:
     """The steps of a plain torch optimizer, by the schedule of its name, if it has one.
 
-    `base` moves the weights: the optimizer itself, or the one that is watched. `objective` is what it evaluates, if
-    anything.
+    `base` moves the weights: the optimizer itself, or the one that is watched. `objective` is the `Objective` that it
+    evaluates, if any.
     """
 
     def __init__(self, optimizer: Optimizer, schedule: Schedule | None = None) -> None:
         self.optimizer = self.base = optimizer
-        self.objective: Any = None
+        self.objective: Objective | None = None
         self._schedule, self._factor = schedule, 1.0
         closure = inspect.signature(optimizer.step).parameters.get("closure")
         self._needs_closure = closure is not None and closure.default is inspect.Parameter.empty  # L-BFGS
@@ -89,22 +102,44 @@ class PlainSteps:
         return {"lr": self.lr}
 
     def counts(self) -> tuple[int, int]:
-        """Evaluations and evaluated rows of the objective so far; a plain callable counts nothing."""
-        objective = self.objective
-        return (objective.evaluations, objective.evaluated_rows) if isinstance(objective, Objective) else (0, 0)
+        """Evaluations and evaluated rows of the objective so far."""
+        return (0, 0) if self.objective is None else (self.objective.evaluations, self.objective.evaluated_rows)
 
     @property
     def has_converged(self) -> bool:
         """Whether no further step can move the weights."""
         return False
 
-    def measuring_point(self) -> AbstractContextManager[None]:
-        """Enclose a measurement inside an epoch."""
-        return at_measuring_point(self.base)
-
     def compilable(self) -> Optimizer:
         """The optimizer for the compiled engine, or CannotCompile."""
         return self.base
+
+    @contextmanager
+    def training_point(self) -> Iterator[None]:
+        """Enclose every epoch, measured or not, so that measuring changes nothing."""
+        if isinstance(self.base, HasTwoPoints):
+            self.base.train()
+        try:
+            yield
+        finally:
+            if isinstance(self.base, HasTwoPoints):
+                self.base.eval()
+
+    @contextmanager
+    def measuring_point(self) -> Iterator[None]:
+        """Enclose a measurement inside an epoch: afterwards the weights are as before, bit for bit."""
+        base = self.base
+        if not isinstance(base, HasTwoPoints):
+            yield
+            return
+        before = [(p, p.detach().clone()) for group in base.param_groups for p in group["params"]]
+        base.eval()
+        try:
+            yield
+        finally:
+            base.train()
+            for p, value in before:
+                p.data.copy_(value)
 
 
 class WatchedSteps(PlainSteps):
@@ -114,8 +149,9 @@ class WatchedSteps(PlainSteps):
 
     def __init__(self, optimizer: Controlled | Certified) -> None:
         super().__init__(optimizer)
-        self.base, self.objective = optimizer.base, optimizer.objective
-        self._outcomes: list[Any] = []
+        self.base = optimizer.base
+        self.objective = optimizer.objective if isinstance(optimizer.objective, Objective) else None
+        self._outcomes: list[Outcome] = []
 
     @contextmanager
     def epoch(self) -> Iterator[None]:
@@ -156,8 +192,8 @@ class WatchedSteps(PlainSteps):
     def record(self) -> dict[str, Any]:
         """The first window that was undone decides, else the last one; "open" if no window ended in the epoch."""
         undone = [outcome for outcome in self._outcomes if not outcome.keeps]
-        outcome = (undone or self._outcomes[-1:] or [None])[0]
-        return {"lr": self.lr, "outcome": "open" if outcome is None else outcome.name.lower()}
+        names = [outcome.name.lower() for outcome in (*undone, *self._outcomes[-1:])]
+        return {"lr": self.lr, "outcome": names[0] if names else "open"}
 
     def compilable(self) -> Optimizer:
         """The base."""
@@ -171,9 +207,14 @@ class EpochSteps(PlainSteps):
 
     optimizer: EpochOptimizer
 
-    def __init__(self, optimizer: EpochOptimizer, objective: Any) -> None:
+    def __init__(self, optimizer: EpochOptimizer, objective: Objective) -> None:
         super().__init__(optimizer)
         self.objective = objective if optimizer.needs_objective else None
+        if self.objective is not None and length_of(objective.data) is None:
+            raise ValueError(
+                f"{type(optimizer).__name__} compares epochs with a fixed sum over samples, but a loader without "
+                "a length is a stream: give the data a length, or use another optimizer"
+            )
         self._epoch: Epoch
         self._lr = math.nan
 
@@ -232,49 +273,10 @@ class EpochSteps(PlainSteps):
         return self.optimizer.has_converged
 
 
-def steps_of(optimizer: Optimizer, objective: Any, schedule: Schedule | None) -> PlainSteps:
+def steps_of(optimizer: Optimizer, objective: Objective, schedule: Schedule | None) -> PlainSteps:
     """The steps of an optimizer by its kind; the objective is for whole epochs, the schedule for a plain optimizer."""
     if isinstance(optimizer, Controlled | Certified):
         return WatchedSteps(optimizer)
     if isinstance(optimizer, EpochOptimizer):
         return EpochSteps(optimizer, objective)
     return PlainSteps(optimizer, schedule)
-
-
-@runtime_checkable
-class HasTwoPoints(Protocol):
-    """An optimizer that trains at one point and is measured at another, as schedule-free ones do."""
-
-    def train(self) -> None:
-        """Go to the point of training."""
-
-    def eval(self) -> None:
-        """Go to the point of measuring."""
-
-
-@contextmanager
-def at_training_point(optimizer: Optimizer) -> Iterator[None]:
-    """Around every epoch, measured or not, so that measuring changes nothing."""
-    if isinstance(optimizer, HasTwoPoints):
-        optimizer.train()
-    try:
-        yield
-    finally:
-        if isinstance(optimizer, HasTwoPoints):
-            optimizer.eval()
-
-
-@contextmanager
-def at_measuring_point(optimizer: Optimizer) -> Iterator[None]:
-    """Inside an epoch: afterwards the weights are as before, bit for bit."""
-    if not isinstance(optimizer, HasTwoPoints):
-        yield
-        return
-    before = [(p, p.detach().clone()) for group in optimizer.param_groups for p in group["params"]]
-    optimizer.eval()
-    try:
-        yield
-    finally:
-        optimizer.train()
-        for p, value in before:
-            p.data.copy_(value)

@@ -1,17 +1,23 @@
-"""Why a run ends: one status per rule."""
+"""Why a run ends, one status per rule; Ctrl-C; and the clock that the time limit goes by."""
 
 from __future__ import annotations
 
 import math
+import os
 import signal
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 from cmalight.errors import check_positive, check_whole, invalid, is_number
 from cmalight.training.history import EpochRecord
+
+ClockName = Literal["wall", "processor"]
 
 
 class Status(Enum):
@@ -97,7 +103,7 @@ class Interrupts:
     """Turns the first Ctrl-C into a request that is honoured at the next batch; a second one interrupts at once."""
 
     def __init__(self) -> None:
-        self._requested = False
+        self.requested = False
         self._previous: Any = None
 
     def __enter__(self) -> Interrupts:
@@ -111,10 +117,48 @@ class Interrupts:
             signal.signal(signal.SIGINT, self._previous)
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        if self._requested:
+        if self.requested:
             raise KeyboardInterrupt
-        self._requested = True
+        self.requested = True
 
-    def stop(self) -> Stop | None:
-        """The stop that Ctrl-C asked for, if it was pressed."""
-        return Stop(Status.INTERRUPTED, "interrupted by Ctrl-C") if self._requested else None
+
+def processor_seconds() -> float:
+    """The processor time of this process, all its threads, and the child processes it has waited for."""
+    times = os.times()
+    return time.process_time() + times.children_user + times.children_system
+
+
+class TrainingClock:
+    """Runs from `start()` to `stop()`, but not inside `with clock.paused():`.
+
+    `kind` is "wall", or "processor" for the time that this process has the processor; `before` is the time before the
+    clock was started last.
+    """
+
+    def __init__(self, kind: ClockName = "wall") -> None:
+        self._now = processor_seconds if kind == "processor" else time.perf_counter
+        self.before = 0.0
+        self._running_since: float | None = None
+
+    def seconds(self) -> float:
+        """Training time so far."""
+        if self._running_since is None:
+            return self.before
+        return self.before + self._now() - self._running_since
+
+    def start(self) -> None:
+        """Run from now on."""
+        self._running_since = self._now()
+
+    def stop(self) -> None:
+        """Stand still from now on."""
+        self.before, self._running_since = self.seconds(), None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stands still for as long as the block runs."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self.start()

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from cmalight.evaluation.norms import accumulation_dtype
-from cmalight.evaluation.objective import Objective
 from cmalight.training.callbacks import Callback, Position, StepCallback
-from cmalight.training.clock import ClockName, TrainingClock
-from cmalight.training.progress import Display
-from cmalight.training.stopping import Interrupts, Status, Stop, StopRules, StopTraining
+from cmalight.training.history import Display
+from cmalight.training.stopping import ClockName, Interrupts, Status, Stop, StopRules, StopTraining, TrainingClock
 
 if TYPE_CHECKING:
     from cmalight.training.steps import PlainSteps
@@ -24,37 +20,41 @@ if TYPE_CHECKING:
 _CHUNK_SECONDS = 0.05
 
 
-@dataclass
 class Tracker:
-    """Counts the steps of a run: `steps` of all epochs, undone ones included, and `batch` of the running epoch."""
+    """Counts the steps of a run: `steps` of all epochs, undone ones included, and `batch` of the running epoch.
 
-    rules: StopRules
-    clock_name: ClockName
-    batches_per_epoch: int | None  # None if nobody knows
-    callbacks: Sequence[Callback]  # those that are `StepCallback` are called after the steps they ask for
-    display: Display
-    interrupts: Interrupts
-    epochs: int = 0
-    steps: int = 0
-    batch: int = 0
+    `batches_per_epoch` is None if nobody knows. Callbacks that are `StepCallback` are called after the steps that they
+    ask for.
+    """
 
-    def __post_init__(self) -> None:
-        self.clock = TrainingClock(kind=self.clock_name)
-        self._callbacks = [one for one in self.callbacks if isinstance(one, StepCallback)]
+    def __init__(
+        self,
+        rules: StopRules,
+        clock: ClockName,
+        batches_per_epoch: int | None,
+        callbacks: Sequence[Callback],
+        display: Display,
+    ) -> None:
+        self.rules, self.clock, self.display = rules, TrainingClock(clock), display
+        self.interrupts = Interrupts()
+        self.epochs = self.steps = self.batch = 0
+        self._batches_per_epoch = batches_per_epoch
+        self._callbacks = [one for one in callbacks if isinstance(one, StepCallback)]
         self._due: list[int | None] = []
-        self._before: tuple[float, tuple[int, int]] = (0.0, (0, 0))  # seconds and work before a resume
+        self._work_before = (0, 0)  # evaluations and rows to add to those that the objective counts
         self._asked = 0  # how often the optimizer has asked for its progress since the last batch or chunk
         self._epoch_loss, self._position_loss = MeanLoss(), MeanLoss()
 
     def resume(self, seconds: float, epochs: int, steps: int, work: tuple[int, int]) -> None:
         """Go on from a checkpoint; before `begin`."""
-        self.epochs, self.steps, self._before = epochs, steps, (seconds, work)
+        self.clock.before, self.epochs, self.steps, self._work_before = seconds, epochs, steps, work
 
     def begin(self, steps: PlainSteps) -> None:
         """The run of these steps starts: so does the clock, and callbacks say what they wait for."""
-        self._kind, self._counted = steps, steps.counts()  # the objective may have counted before this run
+        self._kind, before, counted = steps, self._work_before, steps.counts()
+        self._work_before = before[0] - counted[0], before[1] - counted[1]  # another run may have counted
         self._due = [callback.next_step() for callback in self._callbacks]
-        self.clock = TrainingClock(self._before[0], kind=self.clock_name)
+        self.clock.start()
 
     def begin_epoch(self) -> None:
         """The first batch comes next."""
@@ -71,44 +71,33 @@ class Tracker:
         Raises:
             ValueError: There was no batch.
         """
-        if math.isnan(loss := self._epoch_loss.mean()) and not self._epoch_loss.samples:
+        if not self._epoch_loss.samples:
             raise ValueError("The data gave no batch; it must give at least one on every pass")
-        return loss
+        return self._epoch_loss.mean()
 
     def work(self) -> tuple[int, int]:
         """Evaluations and evaluated rows of the run."""
-        now, then, before = self._kind.counts(), self._counted, self._before[1]
-        return before[0] + now[0] - then[0], before[1] + now[1] - then[1]
+        evaluations, rows = self._kind.counts()
+        return self._work_before[0] + evaluations, self._work_before[1] + rows
 
     def interrupted(self) -> Stop | None:
         """The stop that Ctrl-C asked for, if it was pressed."""
-        return self.interrupts.stop()
+        return Stop(Status.INTERRUPTED, "interrupted by Ctrl-C") if self.interrupts.requested else None
 
-    def before(self) -> None:
-        """Called before a batch, or a chunk of them.
+    def stop_if_asked(self) -> None:
+        """Asked before each batch, also of an evaluation.
 
         Raises:
             StopTraining: The time is over, or somebody pressed Ctrl-C.
         """
-        self._asked = 0
-        self._stop_if_asked()
-        self.display.position(self._passes(), self.clock.seconds())
-
-    @contextmanager
-    def stopping(self, objective: Any) -> Iterator[None]:
-        """Inside the block an evaluation of the objective by torch raises StopTraining as `before` does."""
-        if not isinstance(objective, Objective):
-            yield
-            return
-        previous, objective.before_batch = objective.before_batch, self._stop_if_asked
-        try:
-            yield
-        finally:
-            objective.before_batch = previous
-
-    def _stop_if_asked(self) -> None:
         if (stop := self.rules.out_of_time(self.clock.seconds()) or self.interrupted()) is not None:
             raise StopTraining(stop)
+
+    def before(self) -> None:
+        """Called before a batch, or a chunk of them; raises as `stop_if_asked`."""
+        self._asked = 0
+        self.stop_if_asked()
+        self.display.position(self._passes(), self.clock.seconds())
 
     def after(self, losses: Tensor, counts: Sequence[float]) -> None:
         """Called after one eager step, with its loss and its samples, or a chunk of compiled ones.
@@ -122,7 +111,7 @@ class Tracker:
             return
         self._position_loss.add(losses, counts)
         # The callbacks of an epoch's last step see the weights that its judgement leads to.
-        if self.batch != self.batches_per_epoch and (stop := self._call_callbacks()) is not None:
+        if self.batch != self._batches_per_epoch and (stop := self._call_callbacks()) is not None:
             raise StopTraining(stop)
 
     def chunks(self, steps: int) -> Iterator[slice]:
@@ -146,8 +135,8 @@ class Tracker:
     def budget(self) -> dict[str, Any]:
         """How an optimizer with a schedule is told the length of the run: arguments of its constructor."""
         rules = self.rules
-        if rules.time_limit is None and rules.max_epochs is not None and self.batches_per_epoch is not None:
-            return {"total_steps": max(1, rules.max_epochs * self.batches_per_epoch)}
+        if rules.time_limit is None and rules.max_epochs is not None and self._batches_per_epoch is not None:
+            return {"total_steps": max(1, rules.max_epochs * self._batches_per_epoch)}
         return {"progress": self._progress}
 
     def _progress(self) -> float:
@@ -156,7 +145,7 @@ class Tracker:
         return self.fraction(self._asked - 0.5)
 
     def _passes(self, ahead: float = 0.0) -> float:
-        return self.epochs + ((self.batch + ahead) / self.batches_per_epoch if self.batches_per_epoch else 0.0)
+        return self.epochs + ((self.batch + ahead) / self._batches_per_epoch if self._batches_per_epoch else 0.0)
 
     def position(self) -> Position:
         """Where the run is now."""

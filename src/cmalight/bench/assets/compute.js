@@ -67,12 +67,12 @@ function resampled(cases, resamples) {
   });
 }
 
-// The area under the performance profile of one solver, and its bootstrap interval over data sets, if there are enough.
+// The area under the performance profile of one solver, and its bootstrap interval over source data sets, if enough.
 function areaOf(ratios, rows) {
   const { limit, resamples, level, fewest } = data.area;
   const gains = ratios.map((ratio) => Math.min(1, Math.max(0, 1 - Math.log(ratio) / Math.log(limit))));
   const area = sum(gains) / gains.length;
-  const sets = [...Map.groupBy(gains.keys(), (n) => data.problems[rows[n].problem].dataset).values()];
+  const sets = [...Map.groupBy(gains.keys(), (n) => data.problems[rows[n].problem].source).values()];
   if (sets.length < fewest) return [area];
   const drawn = resampled(sets.length, resamples), sums = sets.map((own) => sum(own.map((n) => gains[n])));
   const means = Array.from({ length: resamples }, (_, k) => {

@@ -56,12 +56,14 @@ function drawProfiles(view, rows) {
   });
   drawData("data-profile", view, profiles(rows, (n) => rows.map((row) => row.costs[n]), 0), label("measure"), why);
   const over = view.per === "problem" ? "data set and network; the median over the seeds" : "data set, network and seed";
-  const sets = new Set(rows.map((row) => data.problems[row.problem].dataset)).size;
+  const sets = new Set(rows.map((row) => data.problems[row.problem].source)).size;
   at("profile-hint").textContent = `Over the ${count(rows.length, view.per === "problem" ? "problem" : "start")} (${over}) `
     + `that every solver shown has a result of. Area: under the performance profile at τ = ${view.tau} up to a ratio of `
     + `${data.area.limit}; 1 is the best on every problem. `
-    + (sets < data.area.fewest ? `No interval is given: ${count(sets, "data set")}, and fewer than ${data.area.fewest} carry none.`
-      : `In brackets: its ${percent(data.area.level)} bootstrap interval over ${sets} data sets.`);
+    + (sets < data.area.fewest
+      ? `No interval is given: ${count(sets, "source data set")}, and fewer than ${data.area.fewest} carry none.`
+      : `In brackets: its ${percent(data.area.level)} bootstrap interval over ${sets} source data sets.`)
+    + " The cuts and options of one data set are one source.";
 }
 
 const text = (content, className = "") => make("td", { className }, content);
