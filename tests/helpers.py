@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cmalight import CMA, CMALight, EpochReport, Objective
 
@@ -94,6 +95,17 @@ def same_state(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
 
 def _same_bits(a: Tensor, b: Tensor) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and a.numpy().tobytes() == b.numpy().tobytes()
+
+
+class NothingReachesTheHost(TorchDispatchMode):
+    """Fails where a value of a tensor reaches Python or another device."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func._schema.name
+        assert name not in {"aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::is_nonzero"}, name
+        device = (kwargs or {}).get("device")
+        assert name != "aten::_to_copy" or device in (None, args[0].device), name
+        return func(*args, **(kwargs or {}))
 
 
 def wait_for(condition, seconds=600):
