@@ -1,4 +1,4 @@
-from __future__ import annotations
+"""SOAP: its naive twin, its state, and hard gradients."""
 
 import copy
 import io
@@ -6,9 +6,9 @@ import io
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from cmalight.optim.soap import SOAP
+from tests.helpers import NothingReachesTheHost
 
 from .naive_soap import NaiveSOAP
 
@@ -69,6 +69,7 @@ class TestAlgorithm:
             take_step(optimizer, grads)
             naive.step(grads)
             adopt_bases(naive, optimizer)
+            assert_equal([p.grad for p in params if p.grad is not None], [g for g in grads if g is not None])
         assert_close(params, twin)
 
     def test_the_first_gradient_takes_no_step(self):
@@ -114,18 +115,6 @@ class TestAlgorithm:
             take_step(optimizers[0], grads)
             take_step(optimizers[1], [grads[0].to(memory_format=torch.channels_last)])
         assert_equal(plain, other)
-
-    def test_a_tensor_as_lr_gives_the_same_steps(self):
-        params, others = make_params(), make_params()
-        optimizers = [
-            SOAP(params, **OPTIONS),
-            SOAP(others, **{**OPTIONS, "lr": torch.tensor(1e-2, dtype=torch.float64)}),
-        ]
-        for grads in make_gradients(params, 12):
-            for optimizer in optimizers:
-                take_step(optimizer, grads)
-            assert_equal([p.grad for p in params], grads)  # which are left alone
-        assert_close(params, others, 1e-12)
 
 
 def test_it_agrees_with_a_published_package():
@@ -216,17 +205,16 @@ class TestState:
         for grads in gradients[:8]:
             take_step(optimizer, grads)
         snapshot = copy.deepcopy([(p, optimizer.state[p]) for p in params])
-        tensors = {(i, n): v for i, p in enumerate(params) for n, v in optimizer.state[p].items()}
 
         def run():
             for grads in gradients[8:]:
                 take_step(optimizer, grads)
             return [p.detach().clone() for p in params]
 
+        tensors = [v for p in params for n, v in optimizer.state[p].items() if n != "step"]
         ends = run()
-        assert all(
-            tensors[i, n] is v for i, p in enumerate(params) for n, v in optimizer.state[p].items() if n != "step"
-        )
+        after = [v for p in params for n, v in optimizer.state[p].items() if n != "step"]
+        assert [id(v) for v in after] == [id(v) for v in tensors]
         with torch.no_grad():
             for param, (old_param, old_state) in zip(params, snapshot, strict=True):
                 param.copy_(old_param)
@@ -238,22 +226,11 @@ class TestState:
         assert_equal(run(), ends)
 
 
-class HostSynchronization(TorchDispatchMode):
-    """Fails where a value of a tensor reaches Python or another device."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func._schema.name
-        assert name not in {"aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::is_nonzero"}, name
-        device = (kwargs or {}).get("device")
-        assert name != "aten::_to_copy" or device in (None, args[0].device), name
-        return func(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize("lr", [1e-2, torch.tensor(1e-2)])
 def test_no_value_reaches_the_host(lr):
     params = make_params(dtype=torch.bfloat16)
     optimizer = SOAP(params, **{**OPTIONS, "lr": lr})
-    with HostSynchronization():
+    with NothingReachesTheHost():
         for grads in make_gradients(params, 12):
             take_step(optimizer, grads)
 
@@ -290,14 +267,6 @@ class TestHardGradients:
             take_step(adam, grads)
         assert_close(params, others, 1e-12)
 
-    def test_zero_gradients_take_no_step(self):
-        params = make_params(dtype=torch.float32)
-        before = [p.detach().clone() for p in params]
-        optimizer = SOAP(params, **{**OPTIONS, "weight_decay": 0.0})
-        for _ in range(12):
-            take_step(optimizer, [torch.zeros_like(p) for p in params])
-        assert_equal(params, before)
-
     @pytest.mark.parametrize("scale", [1e-30, 1e-22, 1e-15, 1e15])
     def test_tiny_and_huge_gradients_stay_finite(self, scale):
         params = make_params(dtype=torch.float32)
@@ -317,43 +286,9 @@ class TestHardGradients:
         assert all(basis.isfinite().all() for basis in bases)
 
 
-class TestManners:
-    def test_a_grad_scaler_skips_a_step_that_overflowed(self):
-        params = make_params([(4, 4), (3,)], dtype=torch.float32)
-        optimizer = SOAP(params)
-        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-        steps = []
-        for factor in (1.0, 1.0, float("inf"), 1.0):
-            optimizer.zero_grad()
-            scaler.scale(sum((p * factor).square().sum() for p in params)).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            steps.append(optimizer.state[params[0]]["step"])
-        assert steps == [0, 1, 1, 2]
-        assert all(p.isfinite().all() for p in params)
-
-    def test_empty_parameters_and_groups_are_accepted(self):
-        params = [nn.Parameter(torch.ones(0, 5)), nn.Parameter(torch.ones(0)), nn.Parameter(torch.ones(3, 3))]
-        optimizer = SOAP([{"params": params}, {"params": []}])
-        for grads in make_gradients(params, 12):
-            take_step(optimizer, grads)
-        assert params[2].isfinite().all()
-
-    def test_it_fits_a_badly_scaled_regression_that_adamw_does_not(self):
-        generator = torch.Generator().manual_seed(0)
-        mix = torch.linalg.qr(torch.randn(12, 12, generator=generator, dtype=torch.float64))[0]
-        x = torch.randn(256, 12, generator=generator, dtype=torch.float64) * torch.logspace(0, -3, 12) @ mix
-        y = x @ torch.randn(12, 4, generator=generator, dtype=torch.float64)
-
-        def final_loss(make):
-            weight = nn.Parameter(torch.zeros(4, 12, dtype=torch.float64))
-            optimizer = make([weight])
-            for step in range(400):
-                optimizer.param_groups[0]["lr"] = 3e-2 * (1 - step / 400)
-                optimizer.zero_grad()
-                loss = (x @ weight.T - y).square().mean()
-                loss.backward()
-                optimizer.step()
-            return loss.item()
-
-        assert final_loss(SOAP) < 1e-2 * final_loss(torch.optim.AdamW)
+def test_empty_parameters_and_groups_are_accepted():
+    params = [nn.Parameter(torch.ones(0, 5)), nn.Parameter(torch.ones(0)), nn.Parameter(torch.ones(3, 3))]
+    optimizer = SOAP([{"params": params}, {"params": []}])
+    for grads in make_gradients(params, 12):
+        take_step(optimizer, grads)
+    assert params[2].isfinite().all()
