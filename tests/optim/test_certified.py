@@ -59,26 +59,6 @@ def test_it_is_its_twin_also_with_a_short_last_batch(lr, reshuffle):
     assert lr == 1e-3 or any(r.line is not None for r in records)
 
 
-def noisy_least_squares(make_base, order, epochs, *, batches=4, unknowns=2):
-    """‖∇f‖ of the sum over batches that disagree at the solution, evaluations per epoch, and f after every one."""
-    generator = torch.Generator().manual_seed(3)
-    a = torch.randn(10 * batches, unknowns, generator=generator, dtype=torch.float64)
-    b = a.sum(1, keepdim=True) + 3 * torch.randn(10 * batches, 1, generator=generator, dtype=torch.float64)
-    model = nn.Linear(unknowns, 1, bias=False).double()
-    nn.init.zeros_(model.weight)
-    batches = TensorBatches(a, b, batch_size=10, order=order)
-    objective = Objective(model, MSE, batches)
-    optimizer = Certified(make_base(model.parameters()), objective)
-    losses = []
-    for epoch in range(epochs):
-        batches.set_epoch(epoch)
-        take_steps(optimizer, model, batches, len(batches))
-        losses.append(optimizer._memory.f)
-    optimizer.zero_grad()
-    (len(batches) * MSE(model(a), b)).backward()
-    return model.weight.grad.norm().item(), objective.evaluations / epochs, losses
-
-
 class Harm(torch.optim.SGD):
     """Steps along a fixed direction: the plain epochs alone do the work."""
 
@@ -101,53 +81,23 @@ class Harm(torch.optim.SGD):
     ids=["Adam", "Adam with a large lr", "SOAP", "a base that only does harm"],
 )
 def test_any_base_goes_on_where_the_light_search_stalls(make_base, order):
-    gradient, evaluations, losses = noisy_least_squares(make_base, order, 150)
-    assert gradient < 1e-2
-    assert evaluations < 3.0  # about one, until rounding decides and searches extend tiny steps
+    """Noisy least squares, whose four batches disagree at the solution."""
+    generator = torch.Generator().manual_seed(3)
+    a = torch.randn(40, 2, generator=generator, dtype=torch.float64)
+    b = a.sum(1, keepdim=True) + 3 * torch.randn(40, 1, generator=generator, dtype=torch.float64)
+    model = nn.Linear(2, 1, bias=False).double()
+    nn.init.zeros_(model.weight)
+    batches = TensorBatches(a, b, batch_size=10, order=order)
+    objective = Objective(model, MSE, batches)
+    optimizer, losses = Certified(make_base(model.parameters()), objective), []
+    for _ in range(150):
+        take_steps(optimizer, model, batches, 4)
+        losses.append(objective())
+    optimizer.zero_grad()
+    (4 * MSE(model(a), b)).backward()
+    assert model.weight.grad.norm() < 1e-2
+    assert objective.evaluations / 150 < 4.0  # ours, and about one, until rounding decides and tiny steps are extended
     assert all(later <= earlier for earlier, later in itertools.pairwise(losses))
-
-
-BASES = pytest.mark.parametrize(
-    "make_base",
-    [
-        lambda p: torch.optim.Adam(p, lr=1e-2),
-        lambda p: torch.optim.Adam(p, lr=10.0),
-        lambda p: SOAP(p, lr=1e-2),
-        lambda p: SOAP(p, lr=10.0),
-    ],
-    ids=["adam", "adam, lr 10", "soap", "soap, lr 10"],
-)
-
-
-def gradient_left(losses, w, make_base, epochs):
-    """The norm of ∇f, a mean over losses that are one batch each."""
-    mean = lambda: sum(f() for f in losses) / len(losses)  # noqa: E731
-    optimizer = Certified(make_base([w]), lambda: mean().item(), steps_per_epoch=len(losses))
-    for _ in range(epochs):
-        for loss in losses:
-            optimizer.zero_grad()
-            loss().backward()
-            optimizer.step()
-    return torch.autograd.grad(mean(), w)[0].norm().item()
-
-
-@BASES
-def test_gradients_fall_by_five_orders_where_one_row_is_hostile(make_base):
-    """Least squares, curvatures 1 and 10,000; batches disagree at the solution, and ‖∇f‖ is 6,250 at the start."""
-    w = nn.Parameter(torch.tensor([[3.0, -2.0]], dtype=torch.float64))
-    rows = torch.tensor([(1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (100.0, 0.0)], dtype=torch.float64)
-    pairs = zip(rows, (1.0, -1.0, 3.0, 50.0), strict=True)
-    losses = [lambda a=a, b=b: (w @ a - b).square().sum() / 2 for a, b in pairs]
-    assert gradient_left(losses, w, make_base, 600) < 0.06
-
-
-@BASES
-def test_gradients_vanish_beyond_a_plateau(make_base):
-    """Wells in a plane, whose slope at the start is that of the weight decay alone."""
-    w = nn.Parameter(torch.tensor([[5.0, 5.0]], dtype=torch.float64))
-    wells = [torch.tensor([c], dtype=w.dtype) for c in ((-1.0, 0.0), (1.0, 0.5), (0.0, -0.5))]
-    losses = [lambda c=c: 1 - (-(w - c).square().sum() / 2).exp() + 5e-3 * w.square().sum() for c in wells]
-    assert gradient_left(losses, w, make_base, 300) < 1e-4
 
 
 @pytest.mark.parametrize("start", [4.0, -20.0])
@@ -191,16 +141,6 @@ def test_nan_is_undone_in_base_and_plain_epochs():
     assert optimizer.report.outcome is Outcome.KEPT
 
 
-def test_the_users_learning_rate_is_left_alone_and_plain_steps_take_eta():
-    model, batches = network(), data()
-    optimizer = certified(model, batches, eta=0.01)
-    take_steps(optimizer, model, batches, 16, spoil={0: 1e6})
-    state = copy.deepcopy(optimizer.base.state_dict())
-    take_steps(optimizer, model, batches, 3)
-    assert (optimizer.param_groups[0]["lr"], optimizer.last_lr) == (1e-2, 0.01)
-    assert optimizer.base.state_dict()["state"].keys() == state["state"].keys()
-
-
 @pytest.mark.parametrize(
     ("given", "done"), [({"total_steps": 320}, 2.5 / 320), ({"progress": lambda: 0.9}, 0.9)], ids=["steps", "progress"]
 )
@@ -211,8 +151,10 @@ def test_the_base_follows_the_schedule_and_plain_steps_do_not(given, done):
     assert 0 < schedule.factor(done) < 1
     assert optimizer.last_lr == 1e-2 * schedule.factor(done)
     take_steps(optimizer, model, batches, 13, spoil={5: math.nan})
+    state = copy.deepcopy(optimizer.base.state_dict()["state"])
     take_steps(optimizer, model, batches, 1)
-    assert optimizer.last_lr == optimizer.eta == 0.5
+    assert (optimizer.last_lr, optimizer.param_groups[0]["lr"]) == (optimizer.eta, 1e-2)
+    assert optimizer.base.state_dict()["state"].keys() == state.keys()
 
 
 @pytest.mark.parametrize("at", [5, 16, 21, 32, 40])
@@ -220,14 +162,10 @@ def test_resuming_anywhere_is_bit_for_bit(at):
     """The first epoch is spoilt, so the second is a plain one, and steps 32 on are the base's again."""
     model, batches = network(norm=True), data(order="fixed")
     optimizer = certified(model, batches)
-    xy = list(batches)
 
     def go(model, optimizer, first, last):
         for i in range(first, last):
-            x, y = xy[i % 16]
-            optimizer.zero_grad()
-            MSE(model(x), y * (1e4 if i == 3 else 1.0)).backward()
-            optimizer.step()
+            take_steps(optimizer, model, list(batches)[i % 16 :], 1, spoil={0: 1e4 if i == 3 else 1.0})
 
     go(model, optimizer, 0, at)
     saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
@@ -239,15 +177,7 @@ def test_resuming_anywhere_is_bit_for_bit(at):
     go(again, resumed, at, 70)
     assert_same_bits(bits(again), bits(model))
     assert resumed._memory == optimizer._memory
-    assert {r.outcome for r in (resumed.report, optimizer.report)} == {optimizer.report.outcome}
-
-
-def test_it_can_be_copied_in_mid_epoch():
-    model, batches = network(), data()
-    optimizer = certified(model, batches)
-    take_steps(optimizer, model, batches, 20)
-    twin = copy.deepcopy(optimizer)
-    assert twin._memory == optimizer._memory
+    assert str(resumed.report) == str(optimizer.report)
 
 
 def test_a_short_last_batch_is_seen_in_a_loader():
