@@ -1,26 +1,30 @@
 """What saves a run in which something goes wrong: SOAP alone, SOAP with today's remedies, or `Auto`.
 
-    python benchmarks/bench_failures.py --seeds 3
+    python benchmarks/bench_failures.py --seeds 3 [--out failures.csv]
 
 All have the same start and schedule.
-Final training loss over that of SOAP alone where nothing goes wrong. "dead" is a loss that is not finite.
+Final training loss over that of SOAP alone where nothing goes wrong. "dead" is a loss that is not finite. The file has
+one row per run.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import math
 import statistics
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cmalight import SOAP, Auto, Objective, TensorBatches
+from cmalight import SOAP, Auto, Objective, Outcome, TensorBatches
+from cmalight.optim.reports import Report
 
 EPOCHS, BATCH, BAD_STEP = 40, 128, 500
 Batch = tuple[Tensor, Tensor]
@@ -48,6 +52,7 @@ class Failure:
 
 FAILURES = {
     "nothing": Failure(),
+    "learning rate x 3": Failure(lr=3e-2),
     "learning rate x 10": Failure(lr=1e-1),
     "learning rate x 100": Failure(lr=1.0),
     "one batch with targets x 10,000": Failure(spoil=lambda x, y: (x, 1e4 * y)),
@@ -153,17 +158,24 @@ GUARDS: dict[str, Callable[[], Guard]] = {
 METHODS = (*GUARDS, "Auto", "Auto with an objective")
 
 
-def train(failure: Failure, seed: int, method: str) -> float:
-    """The final loss over all data, in float32."""
+def train(failure: Failure, seed: int, method: str) -> tuple[float, int, int]:
+    """The final loss over all data, in float32; windows undone; evaluations of f."""
     x, y, model = problem(seed)
     model.to(failure.dtype)
     loader = TensorBatches(x.to(failure.dtype), y.to(failure.dtype), batch_size=BATCH, seed=seed)
     loss_fn, total = nn.MSELoss(), EPOCHS * len(loader)
+    objective, undone = Objective(model, loss_fn, loader), 0
     if method in GUARDS:
         optimizer: Any = Guarded(model, failure.lr, total, GUARDS[method]())
     else:
-        objective = Objective(model, loss_fn, loader) if method == "Auto with an objective" else None
-        optimizer = Auto(model, objective=objective, total_steps=total, lr=failure.lr)
+        f = objective if method == "Auto with an objective" else None
+        optimizer = Auto(model, objective=f, total_steps=total, lr=failure.lr)
+
+        def count(report: Report) -> None:
+            nonlocal undone
+            undone += report.outcome in (Outcome.UNDONE, Outcome.DIVERGED)
+
+        optimizer.on_report(count)
     for step, (inputs, target) in enumerate(batch for _ in range(EPOCHS) for batch in loader):
         if step == BAD_STEP:
             inputs, target = failure.spoil(inputs, target)
@@ -175,7 +187,7 @@ def train(failure: Failure, seed: int, method: str) -> float:
         loss.backward()
         optimizer.step(loss)
     with torch.no_grad():
-        return loss_fn(model.float()(x), y).item()
+        return loss_fn(model.float()(x), y).item(), undone, objective.evaluations
 
 
 def shown(losses: list[float], reference: list[float]) -> str:
@@ -186,14 +198,23 @@ def shown(losses: list[float], reference: list[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, help="a CSV file")
     args = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    reference = [train(FAILURES["nothing"], seed, "SOAP alone") for seed in range(args.seeds)]
+    reference = [train(FAILURES["nothing"], seed, "SOAP alone")[0] for seed in range(args.seeds)]
+    rows: list[tuple[object, ...]] = [("failure", "method", "seed", "loss", "undone", "evaluations")]
     print("| what goes wrong | " + " | ".join(METHODS) + " |\n|---" + "|---" * len(METHODS) + "|")
     for name, failure in FAILURES.items():
-        cells = [shown([train(failure, s, method) for s in range(args.seeds)], reference) for method in METHODS]
+        cells = []
+        for method in METHODS:
+            found = [train(failure, seed, method) for seed in range(args.seeds)]
+            cells.append(shown([loss for loss, _, _ in found], reference))
+            rows += [(name, method, seed, f"{loss:.6g}", *counts) for seed, (loss, *counts) in enumerate(found)]
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+    if args.out:
+        with args.out.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
 
 
 if __name__ == "__main__":

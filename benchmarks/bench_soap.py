@@ -4,10 +4,12 @@
     python benchmarks/bench_soap.py --threads 2
     python benchmarks/bench_soap.py --max-side 128 256 512 --refresh-interval 10 20 --variant default one-sided
     python benchmarks/bench_soap.py --profile gpt                # where the time goes
+    python benchmarks/bench_soap.py --memory                     # memory instead of time
 
 Both optimizers train the same model on the same random batch in turns, in blocks of steps that hold whole refresh
 intervals; a figure is the least time of a block, in processor time with one thread and wall time with more. Data are
-random: only the time counts here.
+random: only the time counts here. Memory: the tensors of the optimizer's state, in multiples of the weights; `Auto` has
+two copies of weights, buffers and state besides.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ import torch
 from common import workloads
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils._pytree import tree_leaves
 
+from cmalight import Auto
 from cmalight.optim import soap
 from cmalight.optim.soap import SOAP
 
@@ -170,6 +174,24 @@ def profile(name: str) -> None:
     print(profiler.key_averages().table(sort_by="self_cpu_time_total", row_limit=30, max_name_column_width=40))
 
 
+def memory(name: str) -> tuple[int, list[float]]:
+    """How many weights there are, and the state of AdamW, SOAP and `Auto` in multiples of them."""
+    multiples = []
+    for make in (torch.optim.AdamW, SOAP, Auto):
+        torch.manual_seed(0)
+        model, loss_fn, x, y = CASES[name]()
+        optimizer = make(model if make is Auto else model.parameters(), lr=1e-5)
+        for _ in range(40):  # several windows, so that `Auto` has both copies
+            loss = loss_fn(model(x), y)
+            loss.backward()
+            optimizer.step(loss) if isinstance(optimizer, Auto) else optimizer.step()
+            optimizer.zero_grad()
+        state = optimizer.state_dict()
+        tensors = {t.data_ptr(): t.nbytes for t in tree_leaves(state) if isinstance(t, Tensor) and t.dim()}
+        multiples.append(sum(tensors.values()) / sum(p.nbytes for p in model.parameters()))
+    return sum(p.numel() for p in model.parameters()), multiples
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
@@ -179,10 +201,17 @@ def main() -> None:
     parser.add_argument("--refresh-interval", type=int, nargs="+", default=[10], choices=[5, 10, 20])
     parser.add_argument("--variant", nargs="+", choices=VARIANTS, default=["default"])
     parser.add_argument("--profile", choices=CASES)
+    parser.add_argument("--memory", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.profile:
         profile(args.profile)
+        return
+    if args.memory:
+        print("| model | weights | AdamW | SOAP | Auto |\n|---|---:|---:|---:|---:|")
+        for name in args.workloads:
+            weights, multiples = memory(name)
+            print(f"| {name} | {weights:,} | {' | '.join(f'{one:.1f}' for one in multiples)} |", flush=True)
         return
     for variant_name in args.variant:
         for max_side in args.max_side:
