@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from cmalight import Status, TensorBatches, fit
+from cmalight import Status, fit
 from cmalight.compiled import CannotCompile, Program, library
 from cmalight.training import engine
 from tests.helpers import copied_state, same_state
@@ -114,20 +114,6 @@ def test_a_machine_on_which_the_kernel_cannot_be_built_trains_eagerly(tmp_path):
     assert done.stdout == "2\n", done.stderr
     assert "Traceback" not in done.stderr
     assert done.stderr.count("training eagerly") <= 1
-
-
-def test_a_subclass_of_tensor_batches_that_iterates_otherwise_is_not_compiled():
-    class Twice(TensorBatches):
-        def __iter__(self):
-            for x, y in super().__iter__():
-                yield x, 2 * y
-
-    ends = []
-    for wanted in ("auto", "eager"):
-        network, result = train(pair=Twice(*data(), batch_size=10), engine=wanted)
-        assert result.engine == "eager"
-        ends.append(network.state_dict())
-    assert same_state(*ends)
 
 
 @pytest.mark.parametrize("wanted", ["eager", "compiled"])

@@ -3,7 +3,7 @@
 import os
 import random
 import signal
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 import pytest
@@ -44,33 +44,16 @@ def test_patience_on_the_validation_loss_and_on_a_metric():
 
 
 def test_a_callback_may_stop_and_is_closed():
-    class StopAtTwo:
-        seen = ()
+    class StopAtTwo(StopAfter):
         closed = False
-
-        def on_epoch_end(self, record):
-            self.seen += (record.epoch,)
-            return record.epoch == 2
 
         def close(self):
             self.closed = True
 
-    callbacks = [StopAtTwo(), StopAtTwo()]
+    callbacks = [StopAtTwo(2), StopAtTwo(2)]
     _, result = train(max_epochs=10, callbacks=callbacks)
-    assert result.status is Status.CALLBACK
-    assert [(one.seen, one.closed) for one in callbacks] == [((0, 1, 2), True)] * 2
-
-
-def test_if_one_callback_cannot_be_closed_the_others_still_are():
-    class Breaks(StopAfter):
-        def close(self):
-            closed.append(self)
-            raise RuntimeError("cannot close")
-
-    closed, callbacks = [], [Breaks(1), Breaks(1), StopAfter(1), Breaks(1)]
-    with pytest.raises(RuntimeError, match="cannot close"):
-        train(callbacks=callbacks)
-    assert closed == [callbacks[0], callbacks[1], callbacks[3]]
+    assert (result.status, result.epochs) == (Status.CALLBACK, 3)
+    assert [one.closed for one in callbacks] == [True, True]
 
 
 def test_an_optimizer_that_cannot_go_back_and_diverges_is_stopped():
@@ -118,22 +101,18 @@ def test_the_time_limit_is_checked_before_every_batch_and_the_steps_of_torchs_op
     assert not same_state(slow.state_dict(), before)
 
 
-def test_an_epoch_of_cmalight_that_is_broken_off_is_undone(monkeypatch):
-    slow = Slow(model(), FakeTime(monkeypatch))
-    before = copied_state(slow)
-    _, result = train(slow, optimizer="cmalight", time_limit=9.5, max_epochs=None)
-    assert (result.status, result.epochs) == (Status.TIME_LIMIT, 0)  # f(w⁰) took six
-    assert same_state(slow.state_dict(), before)
-
-
-@pytest.mark.parametrize("limit", [2.5, 14.5])
-def test_an_evaluation_of_f_ends_at_the_time_limit_and_its_epoch_is_undone(monkeypatch, limit):
+@pytest.mark.parametrize(
+    ("optimizer", "limit", "ends"),
+    [("cmalight", 9.5, 10.0), ("cma", 2.5, 3.0), ("cma", 14.5, 15.0)],
+    ids=["a step", "f(w⁰)", "f(w̃)"],
+)
+def test_an_epoch_of_the_paper_that_the_time_limit_breaks_off_is_undone(monkeypatch, optimizer, limit, ends):
     """f(w⁰), the steps and f(w̃) take six seconds each."""
     slow = Slow(model(), FakeTime(monkeypatch))
     before = copied_state(slow)
-    options = {"optimizer": "cma", "optimizer_options": {"lr": 0.01}}
+    options = {"optimizer": optimizer, "optimizer_options": {"lr": 0.01}}
     _, result = train(slow, time_limit=limit, max_epochs=None, **options)
-    assert (result.status, result.epochs, result.seconds) == (Status.TIME_LIMIT, 0, limit + 0.5)
+    assert (result.status, result.epochs, result.seconds) == (Status.TIME_LIMIT, 0, ends)
     assert same_state(slow.state_dict(), before)
 
 
@@ -174,34 +153,31 @@ def test_measuring_is_not_on_the_training_clock_and_the_optimizers_evaluations_a
     assert (result.evaluations, result.history[0].evaluations, result.history[0].evaluated_rows) == (2, 2, 20)
 
 
-class InterruptAt:
-    def __init__(self, epoch):
-        self.epoch = epoch
+class CtrlC:
+    """Pressed so many times at the end of the epoch of that number."""
+
+    closed = False
+
+    def __init__(self, epoch, times):
+        self.epoch, self.times = epoch, times
 
     def on_epoch_end(self, record):
-        if record.epoch == self.epoch:
+        for _ in range(self.times if record.epoch == self.epoch else 0):
             os.kill(os.getpid(), signal.SIGINT)
+
+    def close(self):
+        self.closed = True
 
 
 def test_ctrl_c_stops_at_the_next_batch_and_the_handler_is_put_back():
     handler = signal.getsignal(signal.SIGINT)
-    _, result = train(max_epochs=50, callbacks=[InterruptAt(3)])
+    _, result = train(max_epochs=50, callbacks=[CtrlC(3, times=1)])
     assert (result.status, result.epochs) == (Status.INTERRUPTED, 4)
     assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_a_second_ctrl_c_interrupts_at_once():
-    class Twice(InterruptAt):
-        closed = False
-
-        def on_epoch_end(self, record):
-            super().on_epoch_end(record)
-            super().on_epoch_end(record)
-
-        def close(self):
-            self.closed = True
-
-    callback = Twice(2)
+    callback = CtrlC(2, times=2)
     with pytest.raises(KeyboardInterrupt):
         train(max_epochs=50, callbacks=[callback])
     assert callback.closed
@@ -212,9 +188,7 @@ def test_a_second_ctrl_c_interrupts_at_once():
     [
         ({"max_epochs": None}, "A run needs an end"),
         ({"max_epochs": -1}, "max_epochs"),
-        ({"max_epochs": 1.5}, "max_epochs"),
         ({"time_limit": 0}, "time_limit"),
-        ({"time_limit": "5"}, "time_limit"),
         ({"target_loss": "low"}, "target_loss"),
         ({"patience": 0, "validation": data()}, "patience"),
         ({"patience": 2}, "pass validation"),
@@ -227,7 +201,6 @@ def test_a_second_ctrl_c_interrupts_at_once():
         ({"batch_size": 0}, "batch_size"),
         ({"seed": -1}, "seed"),
         ({"threads": 0}, "threads"),
-        ({"callbacks": [print]}, "an object with on_epoch_end"),
         ({"callbacks": StopAfter(1)}, "a list of callbacks"),
         ({"callbacks": [StopAfter]}, "an object with on_epoch_end"),
         ({"metrics": MSE, "validation": data()}, "a list of functions"),
@@ -237,8 +210,6 @@ def test_a_second_ctrl_c_interrupts_at_once():
         ({"network": nn.Linear}, "model.*of a class pass an object"),
         ({"network": model().requires_grad_(False)}, "Nothing to train"),
         ({"progress": "no"}, "progress.*True or False"),
-        ({"restore_best": "no"}, "restore_best.*True or False"),
-        ({"measure_train_loss": "no"}, "measure_train_loss.*True or False"),
     ],
 )
 def test_bad_arguments_are_refused(options, message):
@@ -371,27 +342,9 @@ def test_small_steps_over_a_table_take_one_thread_and_the_callers_come_back():
 def test_two_runs_in_two_threads_do_not_disturb_each_other():
     alone = [train(model(dropout=0.3), seed=seed)[0].state_dict() for seed in (1, 2)]
     networks = [model(dropout=0.3) for _ in range(2)]
-    threads = [
-        threading.Thread(target=train, args=(network,), kwargs={"seed": seed})
-        for seed, network in zip((1, 2), networks, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(same_state(network.state_dict(), state) for network, state in zip(networks, alone, strict=True))
-
-
-def test_a_run_inside_a_callback_changes_nothing():
-    inner = model(dropout=0.3)
-
-    class Inner:
-        def on_epoch_end(self, record):
-            train(inner, max_epochs=1)
-
-    plain, _ = train(model(dropout=0.3))
-    nested, _ = train(model(dropout=0.3), callbacks=[Inner()])
-    assert same_state(plain.state_dict(), nested.state_dict())
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(train, network, seed=seed) for network, seed in zip(networks, (1, 2), strict=True)]
+    assert all(same_state(run.result()[0].state_dict(), state) for run, state in zip(runs, alone, strict=True))
 
 
 def test_a_model_that_several_processes_train_is_refused():

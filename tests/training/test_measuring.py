@@ -24,15 +24,6 @@ def test_accuracy_agrees_with_scikit_learn_for_labels_one_hot_rows_and_one_outpu
         assert accuracy(output[:, 1:] - output[:, :1], target[:, None].double()) == pytest.approx(expected)
 
 
-def test_the_epoch_with_the_largest_value_of_a_monitored_metric_is_the_best():
-    x, y = data()
-    network, result = train(validation=(x, y), metrics=(mae, accuracy), monitor="mae")
-    values = [record.metrics["mae"] for record in result.history]
-    assert list(result.history[-1].metrics) == ["mae", "accuracy"]
-    assert values.index(max(values)) == result.best_epoch
-    assert mae(network.eval()(x), y).item() == pytest.approx(max(values))
-
-
 def test_it_is_in_eval_mode_and_the_same_for_batches_and_loaders():
     x, y = data(50)
     network = batch_norm_model()

@@ -75,14 +75,6 @@ def test_wrong_names_options_and_values_are_found_before_any_training(name, opti
         make_solver(name, options)
 
 
-def test_checking_options_draws_no_random_numbers():
-    torch.manual_seed(0)
-    expected = torch.rand(1)
-    torch.manual_seed(0)
-    make_solver("auto", {"lr": 0.1})
-    assert torch.equal(torch.rand(1), expected)
-
-
 @pytest.mark.parametrize("package", ["prodigyopt", "schedulefree"])
 def test_a_missing_package_is_named_with_the_line_that_installs_it(monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
@@ -170,18 +162,3 @@ def test_a_schedule_free_optimizer_is_measured_and_handed_back_where_it_is_judge
     fitted(optimizer, epochs=5, model=model, validation=DATA, restore_best=True)
     _, result = fitted(optimizer, epochs=0, model=model)
     assert result.optimizer.param_groups[0]["train_mode"] is False
-
-
-def test_an_epoch_that_breaks_off_ends_where_the_optimizer_is_judged():
-    calls = iter(range(100))
-
-    def loss_fn(output, target):
-        if next(calls) == 9:
-            raise RuntimeError("broken")
-        return MSE(output, target)
-
-    model = network()
-    optimizer = schedulefree.AdamWScheduleFree(model.parameters(), lr=0.05)
-    with pytest.raises(RuntimeError, match="broken"):
-        fit(model, loss_fn, DATA, optimizer=optimizer, batch_size=20, max_epochs=5, progress=False)
-    assert optimizer.param_groups[0]["train_mode"] is False

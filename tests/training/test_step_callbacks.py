@@ -5,7 +5,7 @@ import schedulefree
 import torch
 
 from cmalight import Status, TensorBatches
-from cmalight.training import Position, StepCallback, measure
+from cmalight.training import Position, measure
 from tests.helpers import same_state
 from tests.training.common import MSE, FakeTime, data, model, train, without_times
 from tests.training.test_fit import Slow
@@ -24,7 +24,7 @@ class At:
 
     def __init__(self, *steps, network=None, stop=None, also=lambda: None):
         self.waiting, self.network, self.stop, self.also = list(steps), network, stop, also
-        self.positions, self.losses, self.epochs = [], [], []
+        self.positions, self.losses = [], []
 
     def next_step(self):
         return self.waiting[0] if self.waiting else None
@@ -38,12 +38,7 @@ class At:
         self.also()
         return position.steps == self.stop
 
-    def on_epoch_end(self, record):
-        self.epochs.append((record, len(self.positions)))
-
-
-def test_it_is_a_protocol():
-    assert isinstance(At(), StepCallback)
+    def on_epoch_end(self, record): ...
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -100,13 +95,6 @@ def test_the_batch_loss_is_the_mean_since_the_last_position(engine):
     means = [position.batch_loss for position in callback.positions]
     assert means == pytest.approx([losses[0], (losses[1] + losses[2]) / 2, losses[3]])
     assert callback.positions[0].lr == 1e-3
-
-
-def test_the_step_of_an_epochs_end_comes_before_its_record():
-    callback = At(6, 12)
-    _, result = train(callbacks=[callback], max_epochs=2)
-    assert [count for _, count in callback.epochs] == [1, 2]
-    assert result.epochs == 2
 
 
 @pytest.mark.parametrize("engine", ENGINES)
