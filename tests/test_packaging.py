@@ -1,13 +1,10 @@
 """What is built, what is in it, what is pinned, and that nothing but torch is needed."""
 
-import functools
-import http.server
 import os
 import re
 import subprocess
 import sys
 import tarfile
-import threading
 import tomllib
 import zipfile
 from pathlib import Path
@@ -133,22 +130,6 @@ def test_every_requirement_is_pinned_with_its_hashes_at_a_version_it_allows():
         if requirement.name != "cmalight":
             pin, _ = pinned[canonicalize_name(requirement.name)]
             assert requirement.specifier.contains(str(pin.specifier).removeprefix("==")), requirement
-
-
-def test_the_hashes_of_a_pin_are_those_of_all_its_files(tmp_path):
-    """In an index as pip reads it: two files of the version, and one of another version."""
-    (tmp_path / "some-package").mkdir()
-    links = {"some_package-1.0.tar.gz": "a", "some_package-1.0-py3-none-any.whl": "b", "some_package-1.1.tar.gz": "c"}
-    page = "".join(f'<a href="../../files/{name}#sha256={value * 64}">{name}</a>' for name, value in links.items())
-    (tmp_path / "some-package" / "index.html").write_text(page)
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        before = "# A comment.\nSome.Package==1.0 \\\n    --hash=sha256:old\n"
-        text = script("tools/hashes.py").with_hashes(before, f"http://127.0.0.1:{server.server_port}")
-        server.shutdown()
-    assert text.startswith("# A comment.\nSome.Package==1.0 \\\n    --hash=sha256:")
-    assert pins(text)["some-package"][1] == ["a" * 64, "b" * 64]
 
 
 # With torch alone.

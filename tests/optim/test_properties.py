@@ -1,14 +1,12 @@
 """Section by section what must hold on every run, on random problems (docs/understand/algorithm.md)."""
 
-import math
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cmalight import CMALight, Objective, Outcome
-from tests.helpers import MSE, network, run_epoch, split, table
+from tests.helpers import MSE, run_epoch, split
 
 
 class Run:
@@ -82,65 +80,3 @@ def test_certified_converges_on_strongly_convex_sums_also_from_a_far_too_large_s
     run = Run(0, lr=lr, line_search="certified", reshuffle=reshuffle, epochs=150, weight_decay=0.1)
     assert run.gradient_norm() < 1e-3
     assert run.reports[-1].next_lr < 1e-2 * lr
-
-
-class OneEpoch:
-    """The figures of one epoch of a small network, as a function of the step size."""
-
-    def __init__(self):
-        self.x, self.y = table(40, noise=0.3)
-        self.batches = split(self.x, self.y, 8)
-
-    def model(self):
-        return network(seed=1)
-
-    def figures(self, lr):
-        """f̃ and d in sum units, by the optimizer itself; everything is accepted, so w̃ can be read off."""
-        model = self.model()
-        start = flat(model)
-        optimizer = CMALight(model.parameters(), lr=lr, tau=1e300)
-        report = run_epoch(optimizer, lambda: 1e300, model, self.batches)
-        assert report.alpha == lr
-        return report.f_tilde * len(self.batches), (flat(model) - start) / lr
-
-    def batch_gradients(self):
-        model = self.model()
-        gradients = []
-        for x, y in self.batches:
-            model.zero_grad()
-            MSE(model(x), y).backward()
-            gradients.append(torch.cat([p.grad.reshape(-1) for p in model.parameters()]))
-        return torch.stack(gradients)
-
-    def f(self):
-        model = self.model()
-        with torch.no_grad():
-            return sum(MSE(model(x), y).item() for x, y in self.batches)
-
-
-def order_of_vanishing(error):
-    """The exponent q of error ~ lr^q between two small step sizes."""
-    return math.log10(error(1e-3) / error(1e-4))
-
-
-def test_proposition_1_direction_and_estimate_converge_to_first_order():
-    epoch = OneEpoch()
-    gradient = epoch.batch_gradients().sum(0)
-    assert order_of_vanishing(lambda lr: (epoch.figures(lr)[1] + gradient).norm().item()) == pytest.approx(1, abs=0.05)
-    assert order_of_vanishing(lambda lr: abs(epoch.figures(lr)[0] - epoch.f())) == pytest.approx(1, abs=0.05)
-
-
-def test_the_expansion_of_the_estimate_is_right_to_second_order():
-    """f̃ = f(w) − (ζ/2)(‖d‖² − Σ‖∇f_p‖²) + O(ζ²)."""
-    epoch = OneEpoch()
-    gradients = epoch.batch_gradients()
-    first_order = (gradients.sum(0).square().sum() - gradients.square().sum()).item() / 2
-
-    def error(lr):
-        return abs(epoch.figures(lr)[0] - (epoch.f() - lr * first_order))
-
-    assert order_of_vanishing(error) == pytest.approx(2, abs=0.05)
-
-
-def flat(model):
-    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])

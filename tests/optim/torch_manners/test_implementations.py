@@ -90,16 +90,3 @@ def test_the_short_last_batch_takes_a_step_in_its_proportion(make, implementatio
     optimizer, seen = make(model, lr=0.5, weight_decay=0.25, **implementation), []
     run_losses(optimizer, w.item, [(w.sum, 4), (w.sum, 1)], after_step=lambda: seen.append(w.item()))
     assert seen == [8.0 - 0.5 * (1 + 0.25 * 8.0), 6.5 - 0.5 * 0.25 * (1 + 0.25 * 6.5)]
-
-
-@each_of_the_paper
-def test_fused_refuses_what_sgd_refuses(make):
-    for value, gradient, message in (
-        (torch.ones(2, dtype=torch.complex64), torch.ones(2, dtype=torch.complex64), "to be floating point"),
-        (torch.ones(3), torch.ones(3).to_sparse(), "does not support sparse gradients"),
-    ):
-        model = nn.ParameterList([value])
-        optimizer = make(model, fused=True)
-        model[0].grad = gradient
-        with pytest.raises(RuntimeError, match=message):
-            optimizer.step()

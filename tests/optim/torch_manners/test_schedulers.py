@@ -15,7 +15,6 @@ from torch.optim.lr_scheduler import (
     SequentialLR,
     StepLR,
 )
-from torch.optim.swa_utils import SWALR, AveragedModel
 
 from cmalight import IG, Controlled, Outcome
 from tests.optim.plain_loop import short_windows
@@ -96,21 +95,6 @@ def test_a_plateau_scheduler_shrinks_the_lr_of_every_group(make):
     for _ in range(2):
         scheduler.step(1.0)
     assert [group["lr"] for group in optimizer.param_groups] == [0.05, 0.2]
-
-
-@pytest.mark.filterwarnings("ignore:.* has a schedule of its own")
-@each
-def test_weight_averaging_works_around_epochs(make):
-    model = network()
-    optimizer = make(model, lr=0.05)
-    averaged, scheduler = AveragedModel(model), SWALR(optimizer, swa_lr=0.01, anneal_epochs=2)
-    seen = []
-    for order in range(3):
-        run_epoch(optimizer, model, batches(order))
-        averaged.update_parameters(model)
-        scheduler.step()
-        seen.append(model[0].weight.detach().clone())
-    torch.testing.assert_close(averaged.module[0].weight.detach(), torch.stack(seen).mean(0))
 
 
 def test_ig_may_be_scheduled_at_every_step():

@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from torch.nn.utils import clip_grad_norm_
 
 from cmalight import CMALight, Objective
 
-from .cases import MSE, assert_same, assert_same_models, batches, network
+from .cases import MSE, assert_same, batches, network
 
 
 def _autocast_loss(model, x, y):
@@ -53,32 +52,3 @@ def test_epochs_in_bfloat16_are_accepted_and_undone(norm):
     assert set(kept) == {True, False}
     assert objective() < 0.9 * first
     assert all(p.dtype is torch.float32 for p in model.parameters())
-
-
-def _accumulating(scaler):
-    """Batches of two parts, unscaled and clipped before the step."""
-    model, reports = network(), []
-    optimizer, objective = CMALight(model.parameters(), lr=0.8), Objective(model, MSE, batches())
-    for _ in range(6):
-        with optimizer.epoch(objective) as epoch:
-            for number, (x, y) in enumerate(batches()):
-                if number % 2 == 0:
-                    optimizer.zero_grad()
-                loss = MSE(model(x), y)
-                epoch.observe(loss, len(y))
-                scaler.scale(loss / 2).backward()
-                if number % 2:
-                    scaler.unscale_(optimizer)
-                    clip_grad_norm_(model.parameters(), 0.5)
-                    scaler.step(optimizer)
-                    scaler.update()
-        reports.append(repr(epoch.report))
-    return model, reports
-
-
-def test_scaling_accumulation_and_clipping_go_together():
-    """A scale that is a power of two changes nothing, to the last bit."""
-    scaled, reports = _accumulating(torch.amp.GradScaler("cpu", init_scale=2.0**12))
-    plain, expected = _accumulating(torch.amp.GradScaler("cpu", enabled=False))
-    assert reports == expected
-    assert_same_models(scaled, plain)
