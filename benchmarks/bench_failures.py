@@ -23,8 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cmalight import SOAP, Auto, Objective, Outcome, TensorBatches
-from cmalight.optim.reports import Report
+from cmalight import SOAP, Auto, Objective, Outcome, TensorBatches, WindowReport
 
 EPOCHS, BATCH, BAD_STEP = 40, 128, 500
 Batch = tuple[Tensor, Tensor]
@@ -171,7 +170,7 @@ def train(failure: Failure, seed: int, method: str) -> tuple[float, int, int]:
         f = objective if method == "Auto with an objective" else None
         optimizer = Auto(model, objective=f, total_steps=total, lr=failure.lr)
 
-        def count(report: Report) -> None:
+        def count(report: WindowReport) -> None:
             nonlocal undone
             undone += report.outcome in (Outcome.UNDONE, Outcome.DIVERGED)
 
