@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import cmalight
@@ -60,6 +59,11 @@ def write_toml(path, *lines):
     return path
 
 
+def waits(at):
+    """The solver, in TOML, that says in the file `at` that it has begun, and waits."""
+    return f'{{ solver = "{own("Waits")}", options = {{ at = "{at}" }} }}'
+
+
 def start(*arguments, **options):
     """`cmalight ...` as a process in a process group of its own."""
     return subprocess.Popen(
@@ -75,16 +79,6 @@ def finish(process):
     with process:
         stdout, stderr = process.communicate(timeout=600)
     return process.returncode, stdout, stderr
-
-
-def wait_for(condition, seconds=300):
-    """The first true value of the condition."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise TimeoutError("the condition did not come true")
 
 
 def descendants(pid):

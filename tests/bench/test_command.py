@@ -11,7 +11,8 @@ from click.testing import CliRunner
 
 from cmalight import bench
 from cmalight.cli import command
-from tests.bench.common import ENVIRONMENT, descendants, finish, is_alive, own, start, wait_for, write_toml
+from tests.bench.common import ENVIRONMENT, descendants, finish, is_alive, own, start, waits, write_toml
+from tests.helpers import wait_for
 
 
 def invoke(*arguments):
@@ -21,8 +22,7 @@ def invoke(*arguments):
 def waiting(tmp_path):
     """A spec with a run that is quick, and one that waits."""
     at = tmp_path / "at"
-    solver = f'{{ solver = "{own("Waits")}", options = {{ at = "{at}" }} }}'
-    return write_toml(tmp_path / "spec.toml", f'solvers = ["adam", {solver}]'), at
+    return write_toml(tmp_path / "spec.toml", f'solvers = ["adam", {waits(at)}]'), at
 
 
 def test_a_run_ends_with_0_and_says_what_there_is(tmp_path):

@@ -9,7 +9,8 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from cmalight import bench
-from tests.bench.common import ENVIRONMENT, is_alive, own, spec, start, wait_for, write_toml
+from tests.bench.common import ENVIRONMENT, finish, is_alive, own, spec, start, waits, write_toml
+from tests.helpers import wait_for
 
 pytest.importorskip("distributed")
 
@@ -56,8 +57,9 @@ def _parent(pid):
 @pytest.mark.slow
 def test_a_killed_worker_loses_no_run_and_changes_no_result(tmp_path):
     at = tmp_path / "at"
-    waits = f'{{ solver = "{own("Waits")}", options = {{ at = "{at}" }} }}'
-    path = write_toml(tmp_path / "spec.toml", f'solvers = [{waits}, "cmalight", "{own("Raises")}", "{own("Aborts")}"]')
+    path = write_toml(
+        tmp_path / "spec.toml", f'solvers = [{waits(at)}, "cmalight", "{own("Raises")}", "{own("Aborts")}"]'
+    )
     with cluster(tmp_path) as (address, _):
         process = start("bench", "run", path, "--out", tmp_path / "out", "--executor", address)
         training = int(wait_for(lambda: at.exists() and at.read_text()))
@@ -67,9 +69,8 @@ def test_a_killed_worker_loses_no_run_and_changes_no_result(tmp_path):
         wait_for(lambda: not is_alive(training))
         wait_for(lambda: at.exists())  # another worker has it now
         at.with_suffix(".go").touch()
-        with process:
-            stdout, stderr = process.communicate(timeout=600)
-    assert process.returncode == 1, stderr
+        code, stdout, stderr = finish(process)
+    assert code == 1, stderr
     assert "4 of 4 runs: 1 crashed, 2 done, 1 failed" in stdout
     study = spec(solvers=[{"solver": own("Waits"), "options": {"at": str(at)}}, "cmalight"])
     bench.run(study, tmp_path / "here", in_process=True)
@@ -83,15 +84,13 @@ def test_a_killed_worker_loses_no_run_and_changes_no_result(tmp_path):
 @pytest.mark.slow
 def test_a_killed_scheduler_is_one_line_and_keeps_what_is_finished(tmp_path):
     at = tmp_path / "at"
-    waits = f'{{ solver = "{own("Waits")}", options = {{ at = "{at}" }} }}'
-    path = write_toml(tmp_path / "spec.toml", f'solvers = ["adam", {waits}]', "seeds = 3")
+    path = write_toml(tmp_path / "spec.toml", f'solvers = ["adam", {waits(at)}]', "seeds = 3")
     with cluster(tmp_path) as (address, scheduler):
         process = start("bench", "run", path, "--out", tmp_path / "out", "--executor", address, "--quiet")
         wait_for(lambda: at.exists() and list((tmp_path / "out" / "runs").glob("*.json")))
         scheduler.kill()
-        with process:
-            _, stderr = process.communicate(timeout=600)
-    assert process.returncode == 1, stderr
+        code, _, stderr = finish(process)
+    assert code == 1, stderr
     lines = [line for line in stderr.splitlines() if line]
     assert "finished results are kept, and the same command resumes" in lines[0]
     assert "Traceback" not in stderr

@@ -14,7 +14,8 @@ import pytest
 
 from cmalight import bench
 from cmalight.bench import isolation, plan, running
-from tests.bench.common import ENVIRONMENT, descendants, own, spec, wait_for
+from tests.bench.common import ENVIRONMENT, descendants, own, spec
+from tests.helpers import wait_for
 
 NAMES = ("Raises", "Aborts", "Prints", "Good")
 

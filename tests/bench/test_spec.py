@@ -15,18 +15,11 @@ from tests.helpers import needs_muon
         ({"solvers": [{"solver": "adam", "option": {}}]}, "Unknown key in solvers.0 'option'; did you mean 'options'?"),
         ({"solvers": [{"options": {}}]}, "the key solvers.0.solver is missing"),
         ({"solvers": []}, "give solvers, and seeds that differ"),
-        ({"seeds": [1, 1]}, "give solvers, and seeds that differ"),
-        (
-            {"solvers": [{"solver": "adam", "grid": {"lr": 1}}]},
-            "solvers.0.grid.lr: Input should be a valid list, got 1",
-        ),
         ({"epochs": 0}, "epochs: Input should be greater than or equal to 1, got 0"),
-        ({"order": "random"}, "order: Input should be 'reshuffle' or 'fixed', got 'random'"),
         ({"epochs": None}, "give the runs a budget: seconds, epochs or batches"),
         ({"batches": 5}, "epochs and batches are both given"),
         ({"networks": []}, "give datasets and networks, or workloads"),
         ({"solvers": ["adam", "adam"]}, "'adam' is there twice"),
-        ({"solvers": ["adam", {"solver": "adam", "name": "again"}]}, "'adam' and 'again' are the same; leave one out"),
         (
             {"solvers": [{"solver": "sgd", "name": "a", "options": {"lr": 0.5}}, "sgd"], "grid": {"lr": [0.5]}},
             "'a lr=0.5' and 'sgd lr=0.5' are the same",
@@ -40,10 +33,8 @@ from tests.helpers import needs_muon
         ({"networks": ["resnet18"]}, "resnet18 takes pictures, and the data is a table"),
         ({"networks": [{"network": "1x5", "options": {"widht": 3}}]}, "widht"),
         ({"workloads": ["gpt"]}, "a workload is a function of yours, file.py:name; got 'gpt'"),
-        ({"epochs": None, "seconds": float("inf")}, "seconds: Input should be a finite number, got inf"),
         ({"epochs": None, "seconds": 1e300}, "seconds: Input should be less than or equal to 31536000, got 1e+300"),
         ({"extends": "paper"}, "Unknown key 'extends'"),
-        ({"solvers": ["...", "auto"]}, "Unknown optimizer '...'"),
         ({"grid": {"lr": []}}, "grid.lr"),
         (
             {"solvers": [{"solver": own("Good"), "options": {"momentun": 0.9}}]},
@@ -51,8 +42,6 @@ from tests.helpers import needs_muon
         ),
         ({"solvers": [own("Waits")]}, "missing a required argument: 'at'"),
         ({"solvers": [own("Better")]}, "Unknown callable 'Better'"),
-        ({"solvers": ["nowhere.py:Good"]}, "there is no file"),
-        ({"networks": [{"network": own("Network"), "options": {"depth": 2}}]}, "unexpected keyword argument 'depth'"),
     ],
 )
 def test_what_cannot_work_is_refused_with_what_was_expected(changes, message):
@@ -68,25 +57,16 @@ def test_all_mistakes_are_named_at_once():
     assert "adm" in str(error.value)
 
 
-def solver_with_helper(folder, helper):
-    folder.mkdir()
-    (folder / f"{helper}.py").write_text("import torch\n\nsolver = torch.optim.SGD\n")
-    (folder / "mine.py").write_text(f"import {helper}\n\n\ndef make(params):\n    return {helper}.solver(params)\n")
-    return {"solver": f"{folder / 'mine.py'}:make", "name": folder.name}
-
-
-def test_helpers_of_one_name_in_two_folders_are_refused(tmp_path):
-    solvers = [solver_with_helper(tmp_path / name, "helper_of_two") for name in "ab"]
-    spec(solvers=solvers[:1])
-    with pytest.raises(SpecError) as error:
-        spec(solvers=solvers)
-    files = " and ".join(str(tmp_path / folder / "helper_of_two.py") for folder in "ba")
-    assert str(error.value).endswith(f"{files} have one module name, helper_of_two; rename one")
-
-
-def test_a_helper_with_the_name_of_an_installed_module_is_refused(tmp_path):
-    with pytest.raises(SpecError, match=r"colorsys\.py and .*colorsys\.py have one module name, colorsys; rename one"):
-        spec(solvers=[solver_with_helper(tmp_path / "a", "colorsys")])
+@pytest.mark.parametrize(("helper", "folders"), [("helper_of_two", "ab"), ("colorsys", "a")])
+def test_helpers_with_one_module_name_are_refused(tmp_path, helper, folders):
+    """Those of two files, and one that is also the name of an installed module."""
+    for folder in folders:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{helper}.py").write_text("import torch\n\nsolver = torch.optim.SGD\n")
+        code = f"import {helper}\n\n\ndef make(params):\n    return {helper}.solver(params)\n"
+        (tmp_path / folder / "mine.py").write_text(code)
+    with pytest.raises(SpecError, match=rf"{helper}\.py and .*{helper}\.py have one module name, {helper}; rename one"):
+        spec(solvers=[{"solver": f"{tmp_path / folder / 'mine.py'}:make", "name": folder} for folder in folders])
 
 
 def test_a_csv_file_is_a_data_set_in_one_line(tmp_path):
