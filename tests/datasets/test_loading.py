@@ -1,7 +1,6 @@
 """Names, Table 2, splits, scaling, generated and embedded sets, and the real files where they are at hand."""
 
 import hashlib
-import math
 import os
 from pathlib import Path
 
@@ -117,16 +116,6 @@ def test_generated_problems_repeat_with_their_seed(make: object) -> None:
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert len(first) == 3 * 70_000
-
-
-def test_a_teacher_is_computed_in_double_precision_and_rounded_once() -> None:
-    x, y = generated.teacher_network(2_000, 3, hidden=4, noise=0.0, seed=1)
-    generator = torch.Generator().manual_seed(1)
-    inner = (torch.randn(3, 4, generator=generator) / math.sqrt(3)).double()
-    bias = torch.randn(4, generator=generator).double()
-    outer = (torch.randn(4, 1, generator=generator) / math.sqrt(4)).double()
-    exact = torch.tanh(x.double() @ inner + bias) @ outer
-    assert torch.equal(y, exact.float())
 
 
 def test_the_test_part_is_rounded_up() -> None:

@@ -69,17 +69,6 @@ def test_a_last_gradient_that_is_not_finite_undoes_the_epoch_though_no_loss_show
     assert same_state(model.state_dict(), before)
 
 
-@each_of_the_paper
-def test_training_goes_on_and_converges_after_divergence(make):
-    optimizer, objective, model, batches = begun(make, lr=0.1)
-    start = objective()
-    for number in range(6):
-        epoch_with(optimizer, objective, model, batches, at=number)
-    for _ in range(60):
-        run_epoch(optimizer, objective, model, batches)
-    assert objective() < 0.5 * start
-
-
 @pytest.mark.filterwarnings("ignore:Each of the last")
 def test_a_step_size_that_overflows_single_precision_is_survived():
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from cmalight import SOAP, Controlled, Objective, Outcome
+from cmalight import SOAP, Controlled, Outcome
 from tests.optim.plain_loop import short_windows
 
 from .cases import (
@@ -15,7 +15,6 @@ from .cases import (
     each_implementation,
     each_of_the_paper,
     network,
-    run_epoch,
     train,
 )
 
@@ -53,23 +52,6 @@ def _weight():
     model = nn.Linear(1, 1, bias=False)
     nn.init.constant_(model.weight, 8.0)
     return model, model.weight
-
-
-@each_of_the_paper
-@each_implementation
-def test_a_scaled_epoch_equals_the_plain_one(make, implementation):
-    scaled, plain = network(), network()
-    optimizer, scaler = make(scaled, weight_decay=0.01, **implementation), _scaler()
-    with optimizer.epoch(Objective(scaled, MSE, batches())) as epoch:
-        for x, y in batches():
-            optimizer.zero_grad()
-            loss = MSE(scaled(x), y)
-            scaler.scale(loss).backward()
-            epoch.observe(loss, len(y))
-            scaler.step(optimizer)
-            scaler.update()
-    assert repr(epoch.report) == run_epoch(make(plain, weight_decay=0.01, **implementation), plain, batches())
-    assert_same_models(scaled, plain)
 
 
 @each_of_the_paper
