@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from cmalight.compiled import CannotCompile, Evaluator, compile_training
+from cmalight.compiled import CannotCompile, Evaluator
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.objective import Objective
 from tests.compiled.eager import TOLERANCE, close
@@ -95,24 +95,6 @@ def test_a_last_batch_of_one_row_is_left_to_torch_if_it_is_normalised():
     assert_agrees(network, loss_fn, data, "eval")
     with pytest.raises(CannotCompile, match="more than one row"):
         Evaluator(network, loss_fn, data, mode="train")
-
-
-def test_a_chunk_may_end_after_any_step_and_be_measured_there():
-    """Two runs of the same steps: in one call, and step by step with an evaluation after every step."""
-    runs = []
-    for cut in (False, True):
-        network, loss_fn, data = problem("batch norm", "mse", torch.float32, samples=6 * BATCH + 5)
-        optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
-        program = compile_training(network, loss_fn, optimizer, data)
-        evaluators = [Evaluator(network, loss_fn, data, mode=mode) for mode in ("train", "eval")]
-        program.begin_epoch(data.permutation(0))
-        losses = []
-        for factors in [[1.0]] * 7 if cut else [[1.0] * 7]:
-            losses.append(program.run(factors))
-            for evaluator in evaluators if cut else ():
-                evaluator.loss()
-        runs.append([torch.cat(losses), *network.state_dict().values()])
-    assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
 
 
 def test_numbers_below_full_precision_are_zero_in_the_kernel_only():

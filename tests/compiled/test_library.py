@@ -97,18 +97,6 @@ def test_a_library_that_cannot_be_loaded_is_a_reason_that_is_remembered(builds, 
     assert len(builds) == 1
 
 
-def test_without_a_home_the_kernel_is_built_and_not_kept(builds, monkeypatch, caplog):
-    def no_home():
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("CMALIGHT_CACHE")
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", no_home)
-    library.kernel()
-    assert len(builds) == 1
-    assert "home directory" in caplog.text
-
-
 def test_first_builds_at_the_same_time_build_once(builds, monkeypatch):
     """Threads stand for processes: each opens the lock anew."""
     copying = library.build

@@ -85,22 +85,6 @@ def test_flags_and_options_are_read_anew(both):
         both.program.begin_epoch(both.batches.permutation(2))
 
 
-def test_changed_data_are_used(both):
-    both.epoch(0)
-    both.batches.tensors[0].mul_(2)
-    both.epoch(1)
-    both.batches.tensors = data(60).tensors
-    both.epoch(2, [1.0] * 8)
-    both.check()
-
-
-def test_more_steps_than_batches_are_refused(both):
-    both.program.begin_epoch(both.batches.permutation(0))
-    both.program.run([1.0] * 4)
-    with pytest.raises(ValueError, match="2 batches left"):
-        both.program.run([1.0] * 3)
-
-
 @pytest.mark.parametrize("row", [-1, 44])
 def test_a_row_out_of_range_is_an_error(both, row):
     permutation = both.batches.permutation(0)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cmalight.datasets import DataError, Entry, Raw, dataset_info, fetch, load_dataset, registry, storage, where
+from cmalight.datasets import DataError, Entry, Raw, dataset_info, fetch, load_dataset, registry, where
 from cmalight.datasets.readers import Delimited
 from cmalight.files import cache_folder
 from tests.datasets.makers import tarred
@@ -164,15 +164,6 @@ def test_a_cache_that_cannot_be_written_is_only_a_warning(
     monkeypatch.setenv("CMALIGHT_CACHE", str(data_folder / "occupied"))
     assert len(load_dataset("tiny").x_train) == 30
     assert "could not be cached" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("values", "kind"),
-    [([0, 255], "u1"), ([-1, 300], "i2"), ([0, 70000], "i4"), ([0.5, 1], "f4"), ([0.1, 1], "f8"), ([1e300, 1], "f8")],
-)
-def test_cached_values_are_exact_in_the_smallest_type(values: list[float], kind: str) -> None:
-    narrow = storage._narrowed(np.array(values, dtype=np.float64))
-    assert (narrow.dtype, narrow.tolist()) == (kind, values)
 
 
 def test_where_says_what_is_here() -> None:

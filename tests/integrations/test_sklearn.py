@@ -48,13 +48,6 @@ def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
 
 
-def test_several_targets_are_fitted_at_once():
-    x, y = regression(targets=3)
-    model = WatchedRegressor(20, max_epochs=40, random_state=0).fit(x, y)
-    assert model.predict(x).shape == (300, 3)
-    assert model.score(x, y) > 0.9
-
-
 def test_rows_that_weigh_more_are_fitted_better():
     x = np.array([[0.0], [0.0], [1.0], [1.0]] * 20)
     y = np.array([0.0, 1.0, 0.0, 1.0] * 20)
@@ -139,12 +132,6 @@ def test_a_regression_in_other_units_is_fitted_alone_and_in_a_pipeline(in_pipeli
     assert model.fit(x * 1000 + 7, y).score(x * 1000 + 7, y) > 0.9
 
 
-def test_an_outlier_does_not_ruin_the_other_rows():
-    x, y = regression()
-    x[0, 0] = 1e6
-    assert WatchedRegressor(random_state=0).fit(x, y).score(x, y) > 0.5
-
-
 def test_a_search_may_give_numbers_of_numpy():
     x, y = regression(60)
     options = {"max_epochs": np.int64(3), "batch_size": np.int64(20), "hidden_layer_sizes": np.array([5, 4])}
@@ -188,18 +175,6 @@ def test_rows_kept_aside_cover_the_classes_evenly(fraction):
     assert abs(counts[:3] - fraction * np.array([100, 40, 20])).max() <= 1
     assert counts[3] == 0  # its only row is trained on
     assert not np.array_equal(chosen, spread_rows(classes, fraction, 1))
-
-
-def test_rows_without_weight_are_not_kept_aside(monkeypatch):
-    asked = []
-
-    def noted(strata, fraction, seed):
-        asked.append(len(strata))
-        return spread_rows(strata, fraction, seed)
-
-    monkeypatch.setattr("cmalight.integrations.sklearn.spread_rows", noted)
-    small(max_epochs=1).fit(*regression(60), sample_weight=np.repeat([0.0, 1.0], [40, 20]))
-    assert asked == [20]
 
 
 def test_a_failed_fit_leaves_an_estimator_that_is_not_fitted():

@@ -34,19 +34,6 @@ def test_coff_with_other_constants_is_its_twin(constants):
     twin.assert_same(COFF(twin.model.parameters(), lr=0.3, **constants), records)
 
 
-def test_the_runs_above_grow_the_learning_rate_and_reach_every_exit():
-    seen, grew = set(), False
-    for constants in ({}, {"tau": 10.0}, {"delta": 0.5}):
-        for lr in (0.01, 0.5, 10.0):
-            for seed in (0, 1):
-                twin = Twin(batch_size=10, reshuffle=True, seed=seed)
-                records = reference.coff(twin.problem(), twin.flat(), twin.orders, lr=lr, **constants)
-                seen |= {(r.line, r.moved) for r in records}
-                grew |= any(r.next_lr > r.lr for r in records)
-    assert seen >= {(7, True), (10, True), (10, False), (15, True), (15, False), (17, True)}
-    assert grew
-
-
 def test_the_defaults_are_those_of_the_public_code():
     optimizer = COFF(network().parameters())
     assert optimizer.zeta == 0.05
