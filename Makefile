@@ -55,7 +55,7 @@ dist: $(VENV)/ready
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/twine check --strict dist/*
 
-# The tag of the version in src/cmalight/__init__.py. The tree, the changelog and the citation are looked at first, then
+# The tag of the version in src/cmalight/__init__.py. The tree, the changelog and the citation are checked first, then
 # what is published is built and checked, then it is tagged. Pushing the tag publishes.
 release: $(VENV)/ready
 	@$(BIN)/python tools/release.py

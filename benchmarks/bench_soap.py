@@ -7,7 +7,7 @@
     python benchmarks/bench_soap.py --memory                     # memory instead of time
 
 Both optimizers train the same model on the same random batch in turns, in blocks of steps that hold whole refresh
-intervals; a figure is the least time of a block, in processor time with one thread and wall time with more. Data are
+intervals; a number is the least time of a block, in processor time with one thread and wall time with more. Data are
 random: only the time counts here. Memory: the tensors of the optimizer's state, in multiples of the weights; `Auto` has
 two copies of weights, buffers and state besides.
 """

@@ -1,8 +1,8 @@
 """How long the first epoch takes: eager, compiled for the first time ever, and compiled in a second process.
 
-Every figure is of a process of its own: from the call of fit to the end of its first epoch, 119 batches of 128, one
+Every number is of a process of its own: from the call of fit to the end of its first epoch, 119 batches of 128, one
 thread, SGD. The import of torch, and of what torch imports for any optimizer, is before the call. Seconds of the
-processor, the compiler's included, and in brackets those of the clock, which count what else the machine does. Where
+processor, the compiler's included, and in parentheses those of the clock, which count what else the machine does. Where
 JAX is installed, `jax.lax.scan` over the same batches stands beside it, compiled and run.
 """
 
@@ -60,23 +60,23 @@ def first_epoch(case: Case, engine: str, cache: str) -> tuple[float, float]:
 def row(case: Case, tries: int, engines: list[str]) -> list[str]:
     cells = []
     for engine in engines:
-        figures = []
+        times = []
         for _ in range(tries):
             with tempfile.TemporaryDirectory() as cache:
                 if engine == "again":
                     _in_a_process(case, "compiled", cache)
-                figures.append(_in_a_process(case, "compiled" if engine == "again" else engine, cache))
-        processor, clock = min(figures)
+                times.append(_in_a_process(case, "compiled" if engine == "again" else engine, cache))
+        processor, clock = min(times)
         cells.append(f"{processor:.2f} ({clock:.2f}) s")
     return [case.name, *cells]
 
 
 def _in_a_process(case: Case, engine: str, cache: str) -> tuple[float, float]:
     pool = multiprocessing.get_context("spawn").Pool(1)
-    figures = pool.apply(first_epoch, (case, engine, cache))
+    times = pool.apply(first_epoch, (case, engine, cache))
     pool.close()
     pool.join()
-    return figures
+    return times
 
 
 def main() -> None:

@@ -230,10 +230,10 @@ def main() -> None:
     print(f"\n| line search | order | {' | '.join(ENDS)} | epochs: median | most |\n|---|---|{'---:|' * 6}")
     for search, order in itertools.product(EPOCHS, ORDERS):
         arrived = sorted(epochs[search, order])
-        figures = " | ".join(str(counts[search, order, end]) for end in ENDS)
+        row = " | ".join(str(counts[search, order, end]) for end in ENDS)
         most = max((count for count in arrived if count < math.inf), default=math.nan)
         median = f"{arrived[len(arrived) // 2]:.0f}".replace("inf", "–")
-        print(f"| {search} | {order} | {figures} | {median} | {most:.0f} |")
+        print(f"| {search} | {order} | {row} | {median} | {most:.0f} |")
 
 
 if __name__ == "__main__":

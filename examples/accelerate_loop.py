@@ -35,7 +35,8 @@ def main() -> None:
             with accelerator.accumulate(model):
                 loss = loss_fn(model(inputs), target)
                 accelerator.backward(loss)
-                optimizer.step(loss)
+                controlled.observe(loss)
+                optimizer.step()
                 optimizer.zero_grad()
         accelerator.print(f"epoch {epoch}  {controlled.report}")
     final = Objective(model, loss_fn, loader)()  # on every process

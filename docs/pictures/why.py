@@ -33,8 +33,8 @@ OURS, PALE, ALONE, ALARM, CONFIRMED, INK = (
 ALT = (
     "Training loss over steps. At step 450 the learning rate is multiplied by 100. The mean loss of "
     "that window lies above its bound: alarm. f at the end of the window is higher than f before, "
-    "so the window is undone. After {undone} undone windows, with a scale of {scale}, the run goes on. "
-    "AdamW alone stays high."
+    "so the window is undone. After {undone} undone windows, with a scale of {scale}, the run goes on; "
+    "later the scale is raised again, and that window is undone, too. AdamW alone stays high."
 )
 
 
@@ -203,6 +203,10 @@ def story(windows: list[Judged]) -> list[str]:
         tried = windows[number - 1].report.scale
         x = (across(window.begin) + across(window.end)) / 2
         lines.append(text(x, BOTTOM - 10, f"x {fraction(tried)}", anchor="middle"))
+    for window in undone[len(failures) :]:
+        x, y = across(window.end) + 10, up(window.report.f_end) + 30
+        lines.append(text(x, y, "scale raised:", ALARM, weight="bold"))
+        lines.append(text(x, y + 16, "undone", ALARM, weight="bold"))
     x = across(last.end)
     lines.append(text(x + 12, BOTTOM - 10, f"x {fraction(last.report.scale)}", weight="bold"))
     lines.append(text(across(first.begin) - 8, BOTTOM - 10, "watchdog's scale:", anchor="end"))

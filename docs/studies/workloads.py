@@ -278,7 +278,7 @@ class LSTM(nn.Module):
 
 
 def lstm(hours: int = 12_000) -> Problem:
-    """The next three hours of a generated series from its last 24, an LSTM: a daily course, a slow wave, and noise."""
+    """The next three hours of a generated series from its last 24, an LSTM: a daily cycle, a slow wave, and noise."""
     generator = np.random.default_rng(0)
     time = np.arange(hours)
     noise = np.zeros(hours)

@@ -41,7 +41,7 @@ batch_size = 32
 print(bench.run(folder / "spec.toml", folder / "results", workers=2))
 
 # %%
-# Looking at the results
+# The results
 # ----------------------
 # Two frames: one row per run, one row per measured point.
 
