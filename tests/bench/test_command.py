@@ -44,17 +44,6 @@ def test_failed_runs_end_with_1_and_the_last_line_of_the_traceback_also_the_seco
         assert "2 of 2 runs: 1 done, 1 failed" in result.stderr
 
 
-def test_data_that_are_not_here_end_with_1_and_are_named_first_and_last(tmp_path, monkeypatch):
-    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("CMALIGHT_DATA", raising=False)
-    path = write_toml(tmp_path / "spec.toml", 'solvers = ["adam"]', "seeds = 2")
-    changes = 'datasets = ["diabetes", "mv"]'
-    result = invoke("bench", "run", path, "--out", tmp_path / "out", "--in-process", "--quiet", "--set", changes)
-    assert result.exit_code == 1
-    assert result.stderr.count("cmalight datasets fetch mv") == 2  # before the first run, and at the end
-    assert "4 of 4 runs: 2 done, 2 unavailable" in result.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

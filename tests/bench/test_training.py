@@ -188,12 +188,9 @@ WORK = "    return Problem(lambda: nn.Linear(1, 1), nn.MSELoss(), {})\n"
         ("    return {}['rows']\n", "data raised KeyError: 'rows'"),
         ("    raise SystemExit('no')\n", "mine.py:data raised SystemExit: no"),
         ("    return 3\n", BAD),
-        ("    return [[1], [2, 3]], [1, 2]\n", BAD),
         ("    return np.ones(3), np.ones(3)\n", "returned arrays of the shapes [(3,), (3,)]"),
-        ("    return np.ones((3, 1)), np.ones(2)\n", "mine.py:data has 3 rows and targets of shape (2,)"),
         ("    return np.full((3, 1), np.nan), np.ones(3)\n", "mine.py:data has a value that is missing"),
         (WORK.format("None"), "mine.py:data: its data are no pairs of tensors"),
-        (WORK.format("(np.ones(3), np.ones(3))"), "mine.py:data: its data are no pairs of tensors"),
         (WORK.format("(torch.ones(3).bfloat16(), torch.ones(3))"), "mine.py:data: its data are no pairs of tensors"),
     ],
 )

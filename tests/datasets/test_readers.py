@@ -71,21 +71,15 @@ def test_mv_turns_its_colour_into_three_columns_in_its_place(tmp_path: Path) -> 
     assert raw.x[:, -1].tolist() == [5, 5, 5]
 
 
-def test_bikes_gives_58_columns_with_names(tmp_path: Path) -> None:
+def test_bikes_gives_58_columns_with_names_and_bears_stray_blanks(tmp_path: Path) -> None:
     raw = read("bikes", zipped(tmp_path / "b.zip", {"hour.csv": bikes(), "day.csv": b"no", "Readme.txt": b"no"}))
     assert raw.x.shape == (24, 58)
     assert raw.x[0].sum() == pytest.approx(5 + 1 + 0.24 + 0.2879 + 0.81 + 0.5)
     assert raw.y.tolist() == [13 + i for i in range(24)]
     assert raw.feature_names[:5] == ("season=1", "season=2", "season=3", "season=4", "yr")
     assert len(raw.feature_names) == 58
-
-
-def test_bikes_bears_blank_lines_and_stray_blanks_as_copies_have_them(tmp_path: Path) -> None:
-    damaged = bikes().replace(b"\n9,", b"\n\n9,").replace(b",2,1,0,", b",2,1 ,0,")
-    clean, stray = (
-        read("bikes", zipped(tmp_path / f"{i}.zip", {"hour.csv": d})) for i, d in enumerate((bikes(), damaged))
-    )
-    assert clean.digest() == stray.digest()
+    untidy = bikes().replace(b"\n9,", b"\n\n9,").replace(b",2,1,0,", b",2,1 ,0,")  # as copies of the file have it
+    assert read("bikes", zipped(tmp_path / "untidy.zip", {"hour.csv": untidy})).digest() == raw.digest()
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -106,13 +100,6 @@ def test_cifar10_joins_its_batches_in_order(tmp_path: Path) -> None:
     assert raw.x[0].tobytes() == members["cifar-10-batches-bin/data_batch_1.bin"][1:3073]
     assert raw.y_test is not None
     assert raw.y_test.tolist() == [7]
-
-
-def test_cifar100_takes_the_fine_label(tmp_path: Path) -> None:
-    members = {"cifar-100-binary/train.bin": cifar([[3, 99], [1, 0]]), "cifar-100-binary/test.bin": cifar([[0, 42]])}
-    raw = read("cifar100", tarred(tmp_path / "c.tar.gz", members))
-    assert raw.y.tolist() == [99, 0]
-    assert raw.x[1].tobytes() == members["cifar-100-binary/train.bin"][3074 + 2 :]
 
 
 def test_a_long_table_with_numbers_in_a_column_of_text_is_read(tmp_path: Path) -> None:
@@ -138,14 +125,12 @@ CUT = {"train.bin": cifar([[0, 1]])[:-1], "test.bin": cifar([[0, 1]])}
         ("covtype", lambda to: gzipped(to, b"1,2,3\n4,5\n"), "KeyError: 54"),
         ("covtype", lambda to: plain(to, COVTYPE), "has 2 rows of 54 features; expected 581012 of 54"),
         ("covtype", lambda to: plain(to, b"<html>gone</html>"), "cannot be read .*could not convert"),
-        ("covtype", lambda to: plain(to, COVTYPE.decode().encode("utf-16")), "cannot be read .*UnicodeDecodeError"),
         ("california", lambda to: zipped(to, other(b"@data", b"")), "cannot be read .*EmptyDataError"),
         ("california", lambda to: zipped(to, {"mv.dat": KEEL}), r"it has no california\.dat"),
         ("sido", lambda to: zipped(to, UNEQUAL), "2 rows and targets of shape"),
         ("cifar10", lambda to: tarred(to, CUT), r"it has no data_batch_1\.bin"),
         ("cifar100", lambda to: tarred(to, CUT), "another sha256"),
         ("bikes", lambda to: plain(to, b"PK\x03\x04 but no zip"), "cannot be read"),
-        ("ailerons", lambda to: plain(to, b"\x1f\x8b and no gzip"), "cannot be read .*BadGzipFile"),
     ],
 )
 def test_a_wrong_or_damaged_file_is_named_in_one_line(
