@@ -69,7 +69,8 @@ def _methods_of(solver: str) -> set[Path]:
 
 def _needs_methods(file: Path) -> bool:
     """Whether a user's file imports more of the package than the test-bed."""
-    return any(name.split(".")[0] == "cmalight" and not name.startswith("cmalight.bench") for name in _imports(file))
+    imports = [name.split(".") for name in _imports(file)]
+    return any(package == "cmalight" and rest[:1] != ["bench"] for package, *rest in imports)
 
 
 def imported(name: str) -> Callable[..., Any]:
