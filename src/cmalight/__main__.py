@@ -8,7 +8,6 @@ import signal
 import sys
 from types import FrameType
 
-_INTERRUPTED = 130
 _interrupts: list[int] = []
 
 
@@ -26,7 +25,7 @@ def main() -> None:
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(OSError, ValueError):
                     stream.flush()
-            os._exit(_INTERRUPTED)
+            os._exit(130)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -37,8 +36,6 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def _run() -> None:
     try:
         from cmalight.cli import command
-    except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise

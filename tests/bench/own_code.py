@@ -37,18 +37,17 @@ class Hangs(Good):
         time.sleep(600)
 
 
-class TurnsIntoNaN(Good):
-    def step(self, closure=None):
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                parameter.data.fill_(float("nan"))
-
-
 class Explodes(Good):
+    factor = 1e3
+
     def step(self, closure=None):
         for group in self.param_groups:
             for parameter in group["params"]:
-                parameter.data.mul_(1e3)
+                parameter.data.mul_(self.factor)
+
+
+class TurnsIntoNaN(Explodes):
+    factor = float("nan")
 
 
 class Prints(Good):

@@ -102,26 +102,21 @@ def test_wrong_arguments_are_named(wrong, message):
         solution_costs(results(run("a", [1, 0])), **wrong)
 
 
-def test_the_same_run_twice_is_refused():
+def test_no_run_and_the_same_run_twice_are_refused():
+    found = results(run("a", [1, 0]))
+    with pytest.raises(ValueError, match="there is no run to compare"):
+        solution_costs(Results(found.runs[:0], found.points[:0]), 0.1)
     with pytest.raises(ValueError, match="a on data 1x5, seed 0: results of different code"):
         solution_costs(results(run("a", [1, 0]), run("a", [1, 0.5])), 0.1)
 
 
-def test_no_run_to_compare_is_said():
-    found = results(run("a", [1, 0]))
-    with pytest.raises(ValueError, match="there is no run to compare"):
-        solution_costs(Results(found.runs[:0], found.points[:0]), 0.1)
-
-
-def test_a_performance_profile_counted_by_hand():
-    profile = performance_profile(frame([[1, 2], [1, 4], [3, 1], [INF, INF]]))
+def test_profiles_counted_by_hand():
+    costs = frame([[1, 2], [1, 4], [3, 1], [INF, INF]])
+    profile = performance_profile(costs)
     assert list(profile.index) == [1, 2, 3, 4]
     assert profile["a"].tolist() == [0.5, 0.5, 0.75, 0.75]
     assert profile["b"].tolist() == [0.25, 0.5, 0.5, 0.75]
-
-
-def test_a_data_profile_counted_by_hand():
-    profile = data_profile(frame([[1, 2], [1, 4], [3, 1], [INF, INF]]))
+    profile = data_profile(costs)
     assert list(profile.index) == [0, 1, 2, 3, 4]
     assert profile["a"].tolist() == [0, 0.5, 0.5, 0.75, 0.75]
 

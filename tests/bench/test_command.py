@@ -44,17 +44,6 @@ def test_failed_runs_end_with_1_and_the_last_line_of_the_traceback_also_the_seco
         assert "2 of 2 runs: 1 done, 1 failed" in result.stderr
 
 
-def test_data_that_are_not_here_end_with_1_and_are_named_first_and_last(tmp_path, monkeypatch):
-    monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("CMALIGHT_DATA", raising=False)
-    path = write_toml(tmp_path / "spec.toml", 'solvers = ["adam"]', "seeds = 2")
-    changes = 'datasets = ["diabetes", "mv"]'
-    result = invoke("bench", "run", path, "--out", tmp_path / "out", "--in-process", "--quiet", "--set", changes)
-    assert result.exit_code == 1
-    assert result.stderr.count("cmalight datasets fetch mv") == 2  # before the first run, and at the end
-    assert "4 of 4 runs: 2 done, 2 unavailable" in result.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -103,35 +92,21 @@ def test_ctrl_c_in_the_first_seconds_is_no_traceback(tmp_path, seconds):
 
 
 @pytest.mark.slow
-def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(tmp_path):
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_driver_leaves_no_process_and_keeps_what_is_finished_and_the_same_command_goes_on(tmp_path, sent):
     path, at = waiting(tmp_path)
     process = start("bench", "run", path, "--out", tmp_path / "out")
     pid = int(wait_for(lambda: at.exists() and at.read_text()))
     children = descendants(process.pid)
     assert pid in children
-    os.killpg(process.pid, signal.SIGINT)
+    (os.killpg if sent == signal.SIGINT else os.kill)(process.pid, sent)
     code, _, stderr = finish(process)
-    assert (code, "Traceback" in stderr) == (130, False), stderr
+    assert (code, "Traceback" in stderr) == (130 if sent == signal.SIGINT else -sent, False), stderr
     wait_for(lambda: not any(map(is_alive, children)))
     assert bench.status(tmp_path / "out") == {"done": 1, "left": 1}
     at.with_suffix(".go").touch()
     code, stdout, _ = finish(start("bench", "run", path, "--out", tmp_path / "out"))
-    assert (code, "2 of 2 runs: 2 done" in stdout) == (0, True)
-    assert "adam: done" not in stdout
-
-
-@pytest.mark.slow
-def test_a_killed_driver_leaves_no_process_and_the_same_command_goes_on(tmp_path):
-    path, at = waiting(tmp_path)
-    process = start("bench", "run", path, "--out", tmp_path / "out", stdout=None, stderr=None)
-    wait_for(lambda: at.exists())
-    children = descendants(process.pid)
-    process.kill()
-    process.wait()
-    wait_for(lambda: not any(map(is_alive, children)))
-    at.with_suffix(".go").touch()
-    code, stdout, _ = finish(start("bench", "run", path, "--out", tmp_path / "out"))
-    assert (code, "2 of 2 runs: 2 done" in stdout) == (0, True)
+    assert (code, "2 of 2 runs: 2 done" in stdout, "adam: done" in stdout) == (0, True, False)
 
 
 @pytest.mark.slow

@@ -139,9 +139,9 @@ def test_data_that_are_not_here_are_named_once_before_the_first_run_and_never_tr
 
 
 @pytest.mark.parametrize("shard", ["0/2", "3/2", "2"])
-def test_a_wrong_shard_is_refused(tmp_path, shard):
+def test_a_wrong_shard_is_refused(shard):
     with pytest.raises(ValueError, match="Invalid shard"):
-        bench.run(spec(), tmp_path, shard=shard)
+        bench.forecast(spec(), shard)
 
 
 @pytest.mark.slow
@@ -173,26 +173,6 @@ def test_a_run_whose_workers_were_lost_crashed_and_an_interrupted_one_is_no_resu
     summary = bench.run(spec(), tmp_path, executor=Losing(RuntimeError("KilledWorker")))
     assert summary.statuses == {"crashed": 1}
     assert "its worker was lost: KilledWorker" in summary.failures[0]
-
-
-class Gone(Executor):
-    """Finishes the first run, and cancels the others, as Dask does after its scheduler is lost."""
-
-    def submit(self, function, run, *_):
-        future = Future()
-        if run.seed == 0:
-            future.set_result(bench.train(run, warm_up=False))
-        else:
-            future.cancel()
-            future.set_running_or_notify_cancel()
-        return future
-
-
-def test_an_executor_that_is_gone_is_one_line_and_keeps_what_is_finished(tmp_path):
-    summary = bench.run(spec(seeds=3), tmp_path, executor=Gone())
-    (line,) = summary.failures
-    assert "finished results are kept, and the same command resumes" in line
-    assert bench.status(tmp_path) == {"done": 1, "left": 2}
 
 
 def test_other_code_than_planned_is_not_run_and_not_recorded(tmp_path, monkeypatch):

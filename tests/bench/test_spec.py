@@ -25,9 +25,7 @@ from tests.helpers import needs_muon
             "'a lr=0.5' and 'sgd lr=0.5' are the same",
         ),
         ({"datasets": ["wine", {"dataset": "wine", "name": "w", "group": "g"}]}, "'wine' and 'w' are the same"),
-        ({"solvers": ["adm"]}, "Unknown optimizer 'adm'; did you mean 'adam'?"),
         ({"solvers": [{"solver": "adam", "options": {"momentum": 0.9}}]}, "momentum"),
-        ({"datasets": ["diabtes"]}, "did you mean 'diabetes'?"),
         ({"datasets": ["nowhere.csv:target=y"]}, "is not a file; check the path"),
         ({"networks": ["3by20"]}, "3by20"),
         ({"networks": ["resnet18"]}, "resnet18 takes pictures, and the data is a table"),
@@ -53,8 +51,8 @@ def test_what_cannot_work_is_refused_with_what_was_expected(changes, message):
 def test_all_mistakes_are_named_at_once():
     with pytest.raises(SpecError) as error:
         spec(datasets=["diabtes"], solvers=["adm"])
-    assert "diabtes" in str(error.value)
-    assert "adm" in str(error.value)
+    assert "Unknown optimizer 'adm'; did you mean 'adam'?" in str(error.value)
+    assert "did you mean 'diabetes'?" in str(error.value)
 
 
 @pytest.mark.parametrize(("helper", "folders"), [("helper_of_two", "ab"), ("colorsys", "a")])

@@ -170,13 +170,12 @@ def test_the_key_covers_the_data_of_a_file_and_those_that_a_function_reads(tmp_p
         assert "changed since the runs were planned; repeat the command" in result.error
 
 
-def test_random_data_are_seeded_and_a_function_whose_data_no_seed_repeats_is_refused(tmp_path):
-    body = "def data():\n    x = np.random.rand(9, 2)\n    return x, x[:, 0]\n"
-    mine = writes(tmp_path / "mine.py", body)
-    assert train(plan(spec(datasets=[f"{mine}:data"]))[0]).status == "done"
-    writes(mine, body.replace("random.rand(9, 2)", "random.default_rng().random((9, 2))"))
-    with pytest.raises(ValueError, match=r"mine.py:data gives other arrays at every call; seed its random numbers"):
-        plan(spec(datasets=[f"{mine}:data"]))
+@pytest.mark.parametrize(("draw", "status"), [("rand(9, 2)", "done"), ("default_rng().random((9, 2))", "unavailable")])
+def test_random_data_are_seeded_and_data_that_no_seed_repeats_are_refused(tmp_path, draw, status):
+    mine = writes(tmp_path / "mine.py", f"def data():\n    x = np.random.{draw}\n    return x, x[:, 0]\n")
+    result = train(plan(spec(datasets=[f"{mine}:data"]))[0])
+    assert result.status == status
+    assert status == "done" or "let it give the same arrays at every call" in result.error
 
 
 BAD = "mine.py:data did not return arrays x, y"
@@ -189,12 +188,9 @@ WORK = "    return Problem(lambda: nn.Linear(1, 1), nn.MSELoss(), {})\n"
         ("    return {}['rows']\n", "data raised KeyError: 'rows'"),
         ("    raise SystemExit('no')\n", "mine.py:data raised SystemExit: no"),
         ("    return 3\n", BAD),
-        ("    return [[1], [2, 3]], [1, 2]\n", BAD),
         ("    return np.ones(3), np.ones(3)\n", "returned arrays of the shapes [(3,), (3,)]"),
-        ("    return np.ones((3, 1)), np.ones(2)\n", "mine.py:data has 3 rows and targets of shape (2,)"),
         ("    return np.full((3, 1), np.nan), np.ones(3)\n", "mine.py:data has a value that is missing"),
         (WORK.format("None"), "mine.py:data: its data are no pairs of tensors"),
-        (WORK.format("(np.ones(3), np.ones(3))"), "mine.py:data: its data are no pairs of tensors"),
         (WORK.format("(torch.ones(3).bfloat16(), torch.ones(3))"), "mine.py:data: its data are no pairs of tensors"),
     ],
 )

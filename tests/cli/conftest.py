@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from cmalight.cli import command
 
@@ -15,10 +15,10 @@ class Command:
 
     folder: Path
 
-    def __call__(self, *arguments: object) -> Result:
+    def __call__(self, *arguments):
         return CliRunner().invoke(command, [str(argument) for argument in arguments], prog_name="cmalight")
 
-    def refused(self, *arguments: object) -> str:
+    def refused(self, *arguments):
         """The one line of an error: exit 2, and the folder is as it was."""
         before = self.files()
         result = self(*arguments)
@@ -30,7 +30,7 @@ class Command:
         assert self.files() == before
         return lines[0]
 
-    def files(self) -> dict[str, bytes]:
+    def files(self):
         return {str(path): path.read_bytes() for path in sorted(self.folder.rglob("*")) if path.is_file()}
 
 

@@ -1,14 +1,12 @@
 """Every test has a cache of its own and no data folder, whatever the environment says."""
 
-from pathlib import Path
-
 import pytest
 
 from cmalight.datasets import registry
 
 
 @pytest.fixture(autouse=True)
-def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def isolated(tmp_path, monkeypatch):
     monkeypatch.setenv("CMALIGHT_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("CMALIGHT_DATA", raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -16,7 +14,7 @@ def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def data_folder(tmp_path, monkeypatch):
     folder = tmp_path / "data"
     folder.mkdir()
     monkeypatch.setenv("CMALIGHT_DATA", str(folder))

@@ -1,6 +1,5 @@
 """A real HTTP server on loopback that serves, breaks off, refuses, and counts."""
 
-from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -8,12 +7,12 @@ from types import SimpleNamespace
 
 
 @contextmanager
-def serving(files: dict[str, bytes]) -> Iterator[SimpleNamespace]:
+def serving(files):
     """`files` maps a path to its content; what ends in /broken announces all and sends half, the rest is a 404."""
-    requests: list[str] = []
+    requests = []
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             requests.append(self.path)
             content = files.get(self.path.strip("/"))
             if content is None:
@@ -24,7 +23,7 @@ def serving(files: dict[str, bytes]) -> Iterator[SimpleNamespace]:
             self.end_headers()
             self.wfile.write(content[: len(content) // 2] if self.path.endswith("broken") else content)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        def log_message(self, format, *args):  # noqa: A002
             """Quiet."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:

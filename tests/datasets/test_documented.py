@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,19 +13,19 @@ PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "datasets.md").read_text
 
 
 @pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
-def test_the_python_shown_runs(code: str) -> None:
-    names: dict[str, Any] = {}
+def test_the_python_shown_runs(code):
+    names = {}
     exec(code, names)
     assert "data" not in names or names["data"].x_train.max() == 1
 
 
-def test_the_table_has_every_set_of_the_paper_with_its_numbers() -> None:
+def test_the_table_has_every_set_of_the_paper_with_its_numbers():
     rows = re.findall(r"^\| `([\w-]+)` \| (\d+) \| (\d+) \| (\d+) \|", PAGE, re.MULTILINE)
     papers = [dataset_info(name) for name in known()[:11]]
     assert rows == [(entry.name, str(entry.rows), str(entry.training_rows), str(entry.d)) for entry in papers]
 
 
-def test_a_missing_library_names_the_extra() -> None:
+def test_a_missing_library_names_the_extra():
     code = """
 import sys
 for module in ("pandas", "pooch", "sklearn.datasets"):

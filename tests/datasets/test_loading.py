@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,14 +27,14 @@ REAL = os.environ.get("CMALIGHT_DATA", "")
 
 
 @pytest.fixture
-def real_file(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def real_file(name, monkeypatch):
     monkeypatch.setenv("CMALIGHT_DATA", REAL)
     if where(dataset_info(name)) == "to download":
         pytest.skip(f"CMALIGHT_DATA names no folder with the file of {name}")
 
 
 @pytest.mark.parametrize("name", known()[:11])
-def test_the_real_files_give_the_papers_rows_and_columns(name: str, real_file: None) -> None:
+def test_the_real_files_give_the_papers_rows_and_columns(name, real_file):
     data, entry = load_dataset(name), dataset_info(name)
     assert data.x_train.shape == (entry.training_rows, entry.features)
     assert data.y_train.shape == (entry.training_rows, 1)
@@ -45,14 +44,14 @@ def test_the_real_files_give_the_papers_rows_and_columns(name: str, real_file: N
 
 
 @pytest.mark.parametrize("name", ["cifar10"])
-def test_the_real_cifar10_is_told_by_its_values(name: str, real_file: None) -> None:
+def test_the_real_cifar10_is_told_by_its_values(name, real_file):
     data = load_dataset(name)
     assert np.bincount(data.y_train).tolist() == [5000] * 10
     means = data.x_train.mean(axis=(0, 2, 3), dtype=np.float64)
     assert means.tolist() == pytest.approx([0.49139968, 0.48215841, 0.44653091], abs=1e-7)  # as published everywhere
 
 
-def test_every_entry_says_what_it_is_and_whom_to_credit() -> None:
+def test_every_entry_says_what_it_is_and_whom_to_credit():
     for name in known():
         entry = dataset_info(name)
         assert all((entry.title, entry.encoding, entry.licence)), name
@@ -60,7 +59,7 @@ def test_every_entry_says_what_it_is_and_whom_to_credit() -> None:
         assert bool(entry.urls) == bool(entry.file), name
 
 
-def test_names_are_found_in_any_spelling_and_an_unknown_one_gets_the_nearest() -> None:
+def test_names_are_found_in_any_spelling_and_an_unknown_one_gets_the_nearest():
     assert {dataset_info(name).name for name in ("Skin NonSkin", "skin_nonskin", "SKIN-NONSKIN")} == {"skin-nonskin"}
     with pytest.raises(DataError, match="did you mean 'california'"):
         load_dataset("califronia")
@@ -75,7 +74,7 @@ def test_names_are_found_in_any_spelling_and_an_unknown_one_gets_the_nearest() -
         ("wine", (133, 13), 3),
     ],
 )
-def test_embedded_sets_need_no_file(name: str, shape: tuple[int, int], classes: int | None) -> None:
+def test_embedded_sets_need_no_file(name, shape, classes):
     data = load_dataset(name)
     assert (data.x_train.shape, data.classes) == (shape, classes)
     assert data.y_train.dtype == (np.float32 if classes is None else np.int64)
@@ -83,7 +82,7 @@ def test_embedded_sets_need_no_file(name: str, shape: tuple[int, int], classes: 
     assert len(data.class_names) == (classes or 0)
 
 
-def test_a_generated_set_takes_its_numbers_from_its_name() -> None:
+def test_a_generated_set_takes_its_numbers_from_its_name():
     data = load_dataset("Logistic:rows=100,features=3,seed=5")
     assert data.x_train.shape == (75, 3)
     assert data.classes == 2
@@ -105,30 +104,30 @@ def test_a_generated_set_takes_its_numbers_from_its_name() -> None:
         ("digits:seed=3", "Unknown option 'seed'"),
     ],
 )
-def test_wrong_numbers_in_a_name_are_refused(name: str, message: str) -> None:
+def test_wrong_numbers_in_a_name_are_refused(name, message):
     with pytest.raises(ValueError, match=message):
         load_dataset(name)
 
 
 @pytest.mark.parametrize("make", [generated.teacher_network, generated.least_squares, generated.logistic])
-def test_generated_problems_repeat_with_their_seed(make: object) -> None:
-    first, again, other = (torch.cat([t.flatten() for t in make(70_000, 2, seed=n)]) for n in (1, 1, 2))  # type: ignore[operator]
+def test_generated_problems_repeat_with_their_seed(make):
+    first, again, other = (torch.cat([t.flatten() for t in make(70_000, 2, seed=n)]) for n in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert len(first) == 3 * 70_000
 
 
-def test_the_test_part_is_rounded_up() -> None:
+def test_the_test_part_is_rounded_up():
     assert [training_count(8, 0.25), training_count(10, 0.3), training_count(5, 0.0)] == [6, 7, 5]
 
 
 @pytest.mark.parametrize("share", [1.0, -0.1, float("nan"), 0.999])
-def test_a_share_that_leaves_nothing_is_refused(share: float) -> None:
+def test_a_share_that_leaves_nothing_is_refused(share):
     with pytest.raises(ValueError, match="test_share"):
         load_dataset("wine", test_share=share)
 
 
-def test_the_order_of_the_split_never_changes() -> None:
+def test_the_order_of_the_split_never_changes():
     register("steps", lambda: (np.arange(6.0)[:, np.newaxis], np.arange(6.0)))
     data = load_dataset("steps", test_share=0.5, scale=False)
     assert [*data.y_train[:, 0], *data.y_test[:, 0]] == [5, 2, 1, 3, 0, 4]
@@ -137,7 +136,7 @@ def test_the_order_of_the_split_never_changes() -> None:
 
 
 @given(st.integers(2, 60), st.floats(0, 0.4), st.integers(0, 2**32 - 1))
-def test_every_row_is_in_one_part_and_scaled_by_the_training_part(rows: int, share: float, seed: int) -> None:
+def test_every_row_is_in_one_part_and_scaled_by_the_training_part(rows, share, seed):
     values = np.arange(rows, dtype=np.float64)
     register("steps", lambda: (np.stack([values, values * 0], axis=1), values))
     plain = load_dataset("steps", seed=seed, test_share=share, scale=False)
@@ -151,7 +150,7 @@ def test_every_row_is_in_one_part_and_scaled_by_the_training_part(rows: int, sha
     assert (data.x_train[:, :1] == data.y_train).all()
 
 
-def test_a_part_of_a_data_set_is_its_first_rows_for_training_and_for_testing() -> None:
+def test_a_part_of_a_data_set_is_its_first_rows_for_training_and_for_testing():
     whole, part = load_dataset("digits"), load_dataset("Digits:rows=100")
     assert (part.name, len(part.x_train), len(part.x_test)) == ("digits:rows=100", 100, 100)
     assert (part.y_train == whole.y_train[:100]).all()
@@ -159,7 +158,7 @@ def test_a_part_of_a_data_set_is_its_first_rows_for_training_and_for_testing() -
     assert dataset_info("digits:rows=999999").training_rows == len(whole.x_train)
 
 
-def test_images_keep_the_publishers_split_and_lie_in_the_unit_interval(tmp_path: Path) -> None:
+def test_images_keep_the_publishers_split_and_lie_in_the_unit_interval(tmp_path):
     members = {"train.bin": cifar([[3, 9], [1, 0]]), "test.bin": cifar([[0, 4]])}
     raw = dataset_info("cifar100").source.read(tarred(tmp_path / "c.tar.gz", members))
     register("tiny", lambda: (raw.x, raw.y, raw.x_test, raw.y_test), task="classification")
@@ -170,7 +169,7 @@ def test_images_keep_the_publishers_split_and_lie_in_the_unit_interval(tmp_path:
     assert repr(data) == "DataSet('tiny', classification, train (2, 3, 32, 32), test (1, 3, 32, 32), classes=3)"
 
 
-def test_a_digest_is_that_of_labels_and_bytes_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_digest_is_that_of_labels_and_bytes_in_order(monkeypatch):
     """However the arrays are cut and laid out."""
     monkeypatch.setattr(entry, "_BLOCK", 13)
     a, b = np.arange(60.0).reshape(10, 6), np.arange(3, dtype=np.int16)

@@ -1,7 +1,5 @@
 """Data of one's own: files and functions."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,13 +10,13 @@ SHOP = "colour,size,price\nred,3,10\nblue,4,20\nblue,5,30\nred,6,40\n"
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def shop(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shop.csv").write_text(SHOP)
     return tmp_path / "shop.csv"
 
 
-def test_a_csv_file_has_numbers_as_they_are_and_text_one_hot(shop: Path) -> None:
+def test_a_csv_file_has_numbers_as_they_are_and_text_one_hot(shop):
     data = load_dataset("shop.csv:target=price", test_share=0, scale=False)
     assert data.task == "regression"
     assert data.feature_names == ("size", "colour=blue", "colour=red")
@@ -26,13 +24,13 @@ def test_a_csv_file_has_numbers_as_they_are_and_text_one_hot(shop: Path) -> None
     assert rows == [[3, 0, 1, 10], [4, 1, 0, 20], [5, 1, 0, 30], [6, 0, 1, 40]]
 
 
-def test_a_parquet_file_works_alike(shop: Path) -> None:
+def test_a_parquet_file_works_alike(shop):
     pd.read_csv(shop).to_parquet(shop.with_suffix(".parquet"))
     parquet, csv = (load_dataset(f"shop.{kind}:target=price") for kind in ("parquet", "csv"))
     assert (parquet.x_train == csv.x_train).all()
 
 
-def test_a_file_can_be_named_with_its_target_and_task(shop: Path) -> None:
+def test_a_file_can_be_named_with_its_target_and_task(shop):
     data = load_dataset("shop.csv:target=colour")
     assert (data.task, data.classes, data.class_names) == ("classification", 2, ("blue", "red"))
     assert load_dataset("shop.csv:target=size,task=classification").class_names == ("3", "4", "5", "6")
@@ -55,7 +53,7 @@ def test_a_file_can_be_named_with_its_target_and_task(shop: Path) -> None:
         ("shop.csv:target=colour,task=regression", "regression needs numbers"),
     ],
 )
-def test_a_wrong_file_or_option_is_refused_in_one_line(shop: Path, name: str, message: str) -> None:
+def test_a_wrong_file_or_option_is_refused_in_one_line(shop, name, message):
     folder = shop.parent
     (folder / "gap.csv").write_text("a,b\n1,2\n,4\n")
     pd.DataFrame({"a": pd.to_datetime(["2020-01-01"]), "b": [1]}).to_parquet(folder / "date.parquet")
@@ -67,7 +65,7 @@ def test_a_wrong_file_or_option_is_refused_in_one_line(shop: Path, name: str, me
     assert "\n" not in str(caught.value)
 
 
-def test_a_function_gives_arrays() -> None:
+def test_a_function_gives_arrays():
     x = np.linspace(0, 6, 40)
     register("sine", lambda: (x[:, np.newaxis], np.sin(x)))
     assert "sine" in known()
@@ -79,7 +77,7 @@ def test_a_function_gives_arrays() -> None:
     assert load_dataset("sine").task == "regression"
 
 
-def test_a_function_may_give_a_test_part() -> None:
+def test_a_function_may_give_a_test_part():
     register("two", lambda: (np.zeros((3, 1)), ["a", "b", "b"], np.ones((2, 1)), ["c", "a"]))
     data = load_dataset("two", test_share=0.9)
     assert (data.y_train.tolist(), data.y_test.tolist(), data.classes) == ([0, 1, 1], [2, 0], 3)
@@ -96,13 +94,13 @@ def test_a_function_may_give_a_test_part() -> None:
         ((np.full((3, 1), np.nan), np.zeros(3)), "not a finite number"),
     ],
 )
-def test_wrong_arrays_are_refused(arrays: tuple[np.ndarray, ...], message: str) -> None:
+def test_wrong_arrays_are_refused(arrays, message):
     register("wrong", lambda: arrays)
     with pytest.raises(DataError, match=message):
         load_dataset("wrong")
 
 
-def test_names_of_the_package_are_taken() -> None:
+def test_names_of_the_package_are_taken():
     for name in ("Bikes", "TEACHER", "?"):
         with pytest.raises(ValueError, match="choose another"):
             register(name, lambda: (np.zeros((2, 1)), np.zeros(2)))

@@ -1,19 +1,17 @@
 """Each data set's parser on a tiny file in its publisher's format."""
 
 import zipfile
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cmalight.datasets import DataError, Entry, Raw, dataset_info
+from cmalight.datasets import DataError, Entry, dataset_info
 from cmalight.datasets.readers import Delimited
 from cmalight.datasets.storage import read_file
 from tests.datasets.makers import beijing, bikes, cifar, gzipped, keel, lines, tarred, zipped
 
 
-def read(name: str, path: Path) -> Raw:
+def read(name, path):
     return dataset_info(name).source.read(path)
 
 
@@ -42,27 +40,25 @@ SKIN = [[74, 85, 123, 1], [1, 2, 3, 2]]
         ("year-prediction-msd", lambda to: zipped(to, {"YearPredictionMSD.txt": YEAR}), [[*range(90)]], [2001]),
     ],
 )
-def test_a_file_of_the_publisher_is_read(
-    tmp_path: Path, name: str, write: Callable[[Path], Path], x: list, y: list
-) -> None:
+def test_a_file_of_the_publisher_is_read(tmp_path, name, write, x, y):
     raw = read(name, write(tmp_path / "file"))
     assert raw.x.tolist() == x
     assert raw.y.tolist() == y
 
 
-def test_a_missing_value_is_refused(tmp_path: Path) -> None:
+def test_a_missing_value_is_refused(tmp_path):
     path = plain(tmp_path / "tiny.csv", b"1,2,3\n4,5\n")
     tiny = Entry(name="tiny", task="regression", source=Delimited(target=0, member="tiny.csv"), file="tiny.csv")
     with pytest.raises(DataError, match=r"tiny\.csv of tiny has a value that is missing"):
         read_file(tiny, path)
 
 
-def plain(path: Path, data: bytes) -> Path:
+def plain(path, data):
     path.write_bytes(data)
     return path
 
 
-def test_mv_turns_its_colour_into_three_columns_in_its_place(tmp_path: Path) -> None:
+def test_mv_turns_its_colour_into_three_columns_in_its_place(tmp_path):
     inputs = {f"X{i}": "integer [0, 2]" if i == 3 else "real [0, 1]" for i in range(1, 11)}
     rows = [[i, 0, color, 0, 0, 0, 0, 0, 0, 5, i] for i, color in enumerate((2, 0, 1))]
     raw = read("mv", zipped(tmp_path / "m.zip", {"mv.dat": keel(inputs, "Y", rows)}))
@@ -71,32 +67,26 @@ def test_mv_turns_its_colour_into_three_columns_in_its_place(tmp_path: Path) -> 
     assert raw.x[:, -1].tolist() == [5, 5, 5]
 
 
-def test_bikes_gives_58_columns_with_names(tmp_path: Path) -> None:
+def test_bikes_gives_58_columns_with_names_and_bears_stray_blanks(tmp_path):
     raw = read("bikes", zipped(tmp_path / "b.zip", {"hour.csv": bikes(), "day.csv": b"no", "Readme.txt": b"no"}))
     assert raw.x.shape == (24, 58)
     assert raw.x[0].sum() == pytest.approx(5 + 1 + 0.24 + 0.2879 + 0.81 + 0.5)
     assert raw.y.tolist() == [13 + i for i in range(24)]
     assert raw.feature_names[:5] == ("season=1", "season=2", "season=3", "season=4", "yr")
     assert len(raw.feature_names) == 58
-
-
-def test_bikes_bears_blank_lines_and_stray_blanks_as_copies_have_them(tmp_path: Path) -> None:
-    damaged = bikes().replace(b"\n9,", b"\n\n9,").replace(b",2,1,0,", b",2,1 ,0,")
-    clean, stray = (
-        read("bikes", zipped(tmp_path / f"{i}.zip", {"hour.csv": d})) for i, d in enumerate((bikes(), damaged))
-    )
-    assert clean.digest() == stray.digest()
+    untidy = bikes().replace(b"\n9,", b"\n\n9,").replace(b",2,1,0,", b",2,1 ,0,")  # as copies of the file have it
+    assert read("bikes", zipped(tmp_path / "untidy.zip", {"hour.csv": untidy})).digest() == raw.digest()
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_beijing_drops_rows_without_target_and_gives_47_columns(tmp_path: Path, packed: bool) -> None:
+def test_beijing_drops_rows_without_target_and_gives_47_columns(tmp_path, packed):
     path, members = tmp_path / "b.csv", {"PRSA_data_2010.1.1-2014.12.31.csv": beijing()}
     raw = read("beijing-pm25", zipped(path, members) if packed else plain(path, beijing()))
     assert raw.x.shape == (24, 47)
     assert raw.y.tolist() == [100 + i for i in range(24)]
 
 
-def test_cifar10_joins_its_batches_in_order(tmp_path: Path) -> None:
+def test_cifar10_joins_its_batches_in_order(tmp_path):
     members = {f"cifar-10-batches-bin/data_batch_{i}.bin": cifar([[i], [9]], seed=i) for i in (5, 4, 3, 2, 1)}
     members["cifar-10-batches-bin/test_batch.bin"] = cifar([[7]])
     raw = read("cifar10", tarred(tmp_path / "c.tar.gz", members))
@@ -108,14 +98,7 @@ def test_cifar10_joins_its_batches_in_order(tmp_path: Path) -> None:
     assert raw.y_test.tolist() == [7]
 
 
-def test_cifar100_takes_the_fine_label(tmp_path: Path) -> None:
-    members = {"cifar-100-binary/train.bin": cifar([[3, 99], [1, 0]]), "cifar-100-binary/test.bin": cifar([[0, 42]])}
-    raw = read("cifar100", tarred(tmp_path / "c.tar.gz", members))
-    assert raw.y.tolist() == [99, 0]
-    assert raw.x[1].tobytes() == members["cifar-100-binary/train.bin"][3074 + 2 :]
-
-
-def test_a_long_table_with_numbers_in_a_column_of_text_is_read(tmp_path: Path) -> None:
+def test_a_long_table_with_numbers_in_a_column_of_text_is_read(tmp_path):
     """In pieces, in each of which pandas guesses anew what such a column is."""
     path = tmp_path / "long.csv"
     rest = ",".join(["1.5"] * 74)
@@ -124,7 +107,7 @@ def test_a_long_table_with_numbers_in_a_column_of_text_is_read(tmp_path: Path) -
     assert (raw.x.shape, raw.y[:3].tolist()) == ((20_000, 74), [0.0, 1.0, 0.0])
 
 
-def other(old: bytes, new: bytes) -> dict[str, bytes]:
+def other(old, new):
     return {"california.dat": KEEL.replace(old, new)}
 
 
@@ -138,19 +121,15 @@ CUT = {"train.bin": cifar([[0, 1]])[:-1], "test.bin": cifar([[0, 1]])}
         ("covtype", lambda to: gzipped(to, b"1,2,3\n4,5\n"), "KeyError: 54"),
         ("covtype", lambda to: plain(to, COVTYPE), "has 2 rows of 54 features; expected 581012 of 54"),
         ("covtype", lambda to: plain(to, b"<html>gone</html>"), "cannot be read .*could not convert"),
-        ("covtype", lambda to: plain(to, COVTYPE.decode().encode("utf-16")), "cannot be read .*UnicodeDecodeError"),
         ("california", lambda to: zipped(to, other(b"@data", b"")), "cannot be read .*EmptyDataError"),
         ("california", lambda to: zipped(to, {"mv.dat": KEEL}), r"it has no california\.dat"),
         ("sido", lambda to: zipped(to, UNEQUAL), "2 rows and targets of shape"),
         ("cifar10", lambda to: tarred(to, CUT), r"it has no data_batch_1\.bin"),
         ("cifar100", lambda to: tarred(to, CUT), "another sha256"),
         ("bikes", lambda to: plain(to, b"PK\x03\x04 but no zip"), "cannot be read"),
-        ("ailerons", lambda to: plain(to, b"\x1f\x8b and no gzip"), "cannot be read .*BadGzipFile"),
     ],
 )
-def test_a_wrong_or_damaged_file_is_named_in_one_line(
-    tmp_path: Path, name: str, write: Callable[[Path], Path], reason: str
-) -> None:
+def test_a_wrong_or_damaged_file_is_named_in_one_line(tmp_path, name, write, reason):
     with pytest.raises(DataError, match=reason) as caught:
         read_file(dataset_info(name), write(tmp_path / "file"))
     assert str(tmp_path / "file") in str(caught.value)
@@ -158,7 +137,7 @@ def test_a_wrong_or_damaged_file_is_named_in_one_line(
 
 
 @pytest.mark.parametrize("damage", [lambda data: data.replace(b"2001", b"2002"), lambda data: data[: len(data) // 2]])
-def test_a_damaged_archive_is_refused(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_archive_is_refused(tmp_path, damage):
     path = tmp_path / "y.zip"
     with zipfile.ZipFile(path, "w") as archive:  # stored, so that a changed byte is another number
         archive.writestr("YearPredictionMSD.txt", "2001" + ",1" * 90)

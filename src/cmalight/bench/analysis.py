@@ -30,7 +30,7 @@ LOSSES: tuple[str, ...] = get_args(Loss)
 TABLE_TAUS = (1e-1, 1e-2, 1e-4)
 # What a run reached, and what counts for one that failed: worse than anything that can be reached.
 REACHED = {"final_loss": np.inf, "best_loss": np.inf, "final_validation_loss": np.inf, "final_accuracy": -np.inf}
-AREA_LIMIT, RESAMPLES, LEVEL, FEWEST_SOURCES = 100.0, 2000, 0.95, 5
+AREA = {"limit": 100.0, "resamples": 2000, "level": 0.95, "fewest": 5}  # of the areas, and of the page's
 
 
 def solution_costs(
@@ -150,17 +150,17 @@ def profile_area(costs: pandas.DataFrame, results: Results) -> pandas.DataFrame:
         because problems on one source, with its cuts and options, are no independent cases; with fewer than five
         sources it is NaN.
     """
-    gains = np.clip(1.0 - np.log(ratios(costs).to_numpy()) / np.log(AREA_LIMIT), 0.0, 1.0)
+    gains = np.clip(1.0 - np.log(ratios(costs).to_numpy()) / np.log(AREA["limit"]), 0.0, 1.0)
     areas = np.full((3, len(costs.columns)), np.nan)
+    source_of = results.runs.drop_duplicates("problem").set_index("problem")["source"].to_dict()
+    clusters, sources = pandas.factorize(costs.index.get_level_values("problem").map(source_of))
     if len(costs):
         areas[0] = gains.mean(axis=0)
-    source_of = results.runs.drop_duplicates("problem").set_index("problem")["source"].to_dict()
-    clusters = pandas.factorize(costs.index.get_level_values("problem").map(source_of))[0]
-    if len(costs) and clusters.max() + 1 >= FEWEST_SOURCES:
-        drawn = resampled(int(clusters.max()) + 1, RESAMPLES)
-        sums = np.array([gains[clusters == one].sum(axis=0) for one in range(drawn.shape[1])])
+    if len(sources) >= AREA["fewest"]:
+        drawn = resampled(len(sources), int(AREA["resamples"]))
+        sums = np.array([gains[clusters == one].sum(axis=0) for one in range(len(sources))])
         means = sums[drawn].sum(axis=1) / np.bincount(clusters)[drawn].sum(axis=1)[:, None]
-        areas[1:] = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+        areas[1:] = np.quantile(means, [(1 - AREA["level"]) / 2, (1 + AREA["level"]) / 2], axis=0)
     return pandas.DataFrame(areas.T, index=costs.columns, columns=["area", "low", "high"])
 
 

@@ -7,10 +7,9 @@ import contextlib
 import functools
 import hashlib
 import importlib.util
-import inspect
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,9 +17,11 @@ from typing import Any
 from cmalight.errors import unknown_name
 
 _PACKAGE = Path(__file__).parents[1]
-_LOOP = ("errors.py", "evaluation", "training", "bench/training.py", "bench/problems.py")  # in every run
+_ROOMS = (  # that take part in every run
+    *("errors.py", "evaluation", "training", "compiled", "datasets", "models"),
+    *("bench/training.py", "bench/problems.py"),
+)
 _METHODS = ("optim", "rules")  # the solver decides which files of these
-_NO_PART = ("datasets/storage.py",)  # where a file is found changes no value
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -34,29 +35,22 @@ def is_table(name: str) -> bool:
     return name.partition(":")[0].endswith((".csv", ".parquet"))
 
 
-def code_digest(
-    solver: str, *, dataset: str = "", network: str = "", workload: str | None = None, engine: str = "eager"
-) -> str:
-    """Digest of the code that takes part in such a run, of the package and of the user.
+def code_digest(solver: str, *names: str) -> str:
+    """Digest of the code that takes part in a run of this solver, of the package and of the user.
 
-    Of the package these are the loop and what measures, the readers and models that the problem needs, the compiled
-    engine if it may run, and from `optim` and `rules` what the module of the solver imports. A file of the user that
-    imports a room of the package gets all of it.
+    Of the package these are the rooms that train, measure and read data, and from `optim` and `rules` what the module
+    of the solver imports; all of both if a file of the user imports the package. The user's files are those among the
+    names, such as that of a network, and what they import.
     """
-    names = (solver, dataset, network, workload or "")
-    places = [Path(name.partition(":")[0]) for name in names if is_own(name)]
+    places = [Path(name.partition(":")[0]) for name in (solver, *names) if is_own(name)]
     own = {file for place in places for file in _with_imports(place, place.parent)}
-    rooms = {*_LOOP, *(room for file in own for room in _rooms_of(_imports(file)))}
-    rooms |= {"compiled"} if engine != "eager" else set()
-    rooms |= {"datasets"} if dataset else set()
-    rooms |= {"models"} if network and not is_own(network) else set()
+    rooms = (*_ROOMS, *(_METHODS if any(map(_needs_methods, own)) else ()))
     package = set() if is_own(solver) else set(_methods_of(solver))
     for place in (_PACKAGE / room for room in rooms):
-        package |= {file for file in (place, *place.rglob("*")) if file.suffix in (".py", ".cpp")}
-    package -= {_PACKAGE / name for name in _NO_PART}
+        package |= {file for file in (place, *place.rglob("*")) if file.suffix in (".py", ".cpp", ".toml")}
     parts = [f"{file.name} {_digest(file)}" for file in own]
     parts += [f"{file.relative_to(_PACKAGE)} {_package_digest(file)}" for file in package]
-    return hashlib.sha256("\n".join([*sorted(parts), _reader_of(dataset)]).encode()).hexdigest()
+    return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()
 
 
 @functools.cache
@@ -73,23 +67,10 @@ def _methods_of(solver: str) -> set[Path]:
     return _with_imports(module, _PACKAGE.parent, rooms) if package == "cmalight" else set()
 
 
-def _reader_of(dataset: str) -> str:
-    """How the file of a data set of the catalogue is read; its addresses and words about it do not matter."""
-    from cmalight.datasets import dataset_info
-
-    if not dataset or is_own(dataset):
-        return ""
-    entry = dataset_info(dataset)
-    return f"{entry.source!r} {entry.values_sha256}" if entry.file else ""
-
-
-def _rooms_of(names: Iterable[str]) -> Iterator[str]:
-    """The rooms of the package that these imports bring; `from cmalight import Auto` brings the optimizers."""
-    for parts in (name.split(".") for name in names):
-        if parts[0] != "cmalight":
-            continue
-        room = parts[1] if len(parts) > 1 and (_PACKAGE / parts[1]).is_dir() else "optim"
-        yield from {"bench": (), "optim": _METHODS}.get(room, (room,))
+def _needs_methods(file: Path) -> bool:
+    """Whether a user's file imports more of the package than the test-bed."""
+    imports = [name.split(".") for name in _imports(file)]
+    return any(package == "cmalight" and rest[:1] != ["bench"] for package, *rest in imports)
 
 
 def imported(name: str) -> Callable[..., Any]:
@@ -104,14 +85,6 @@ def imported(name: str) -> Callable[..., Any]:
         known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise ValueError(f"{path}: {unknown_name('callable', attribute, known)}")
     return found  # type: ignore[no-any-return]
-
-
-def arguments_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """The arguments of a callable by name; none for a callable of C that does not say."""
-    try:
-        return inspect.signature(function).parameters
-    except ValueError:
-        return {}
 
 
 @functools.lru_cache

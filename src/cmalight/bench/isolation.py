@@ -34,8 +34,7 @@ _alive: set[BaseProcess] = set()  # processes that train for this one
 def isolated(run: Run, workers: int = 1) -> Result:
     """Train a run in a process of its own; it has a result also where the process died or had to be killed."""
     about: dict[str, Any] = {"run": run, "machine": Machine.here(), "started": time.time(), "workers": workers}
-    parts = {kind: getattr(run, kind) for kind in ("dataset", "network", "workload") if getattr(run, kind)}
-    if code_digest(run.solver, engine=run.engine, **parts) != run.code:
+    if code_digest(run.solver, run.dataset, run.network, run.workload or "") != run.code:
         return Result(status="unavailable", error=_OTHER_CODE, finished=time.time(), **about)
     multiprocessing.current_process().daemon = False  # a worker of Dask is one, and daemons may have no children
     context = multiprocessing.get_context("forkserver")

@@ -56,41 +56,47 @@ class Problem:
         return digest_of((f"{one.dtype} {tuple(one.shape)}", one.numpy()) for one in arrays)
 
 
-def data_digest(dataset: str, workload: str | None = None) -> str | None:
+def data_digest(source: str, *, workload: bool = False) -> str | None:
     """What the key of a run says of data that the user brings; None for data sets of the package.
 
     The sha256 of the table, or of the arrays that the function gives; "not here: " and the reason if there are none.
     """
     try:
-        if is_table(dataset):
-            with Path(dataset.partition(":")[0]).open("rb") as file:
+        if is_table(source):
+            with Path(source.partition(":")[0]).open("rb") as file:
                 return hashlib.file_digest(file, "sha256").hexdigest()
-        if workload is None and not is_own(dataset):
-            return None
-        first, second = (_own_digest(dataset, workload) for _ in range(2))
+        return _brought(source, workload=workload)[1] if is_own(source) else None
     except (ValueError, OSError) as error:
         return f"{_ABSENT}{error}"
-    if first != second:
-        raise DataError(f"{workload or dataset} gives other arrays at every call; seed its random numbers")
-    return first
 
 
 def problem_of(run: Run) -> Problem:
     """The problem of a run; DataError if its data is not here, or not that which the run was planned with."""
+    from cmalight.datasets import load_dataset, register
+
     if (absent := absent_data(run)) is not None:
         raise DataError(absent)
-    if run.workload is not None:
-        problem, digest = _made_workload(run.workload)
-        _refuse_changed(run, digest)
-        return problem
-    train, validation, task = _data(run)
-    classes = int(max(part.max() for part in (train[1], validation[1]) if len(part))) + 1 if task != "regression" else 1
+    source = run.workload or run.dataset
+    workload = run.workload is not None
+    made, digest = _brought(source, workload=workload) if is_own(source) else (None, data_digest(source))
+    if run.data not in (None, digest):
+        raise DataError(
+            f"the data of {source} changed since the runs were planned; repeat the command, and if it is a function, "
+            "let it give the same arrays at every call"
+        )
+    if isinstance(made, Problem):
+        return made
+    name = source if made is None else register("data of the spec", lambda: made).name
+    data = load_dataset(name, seed=run.split_seed, test_share=run.test_share)
+    x_train, y_train, x_test, y_test = map(torch.as_tensor, (data.x_train, data.y_train, data.x_test, data.y_test))
+    is_regression = data.task == "regression"
+    outputs = 1 if is_regression else int(max(part.max() for part in (y_train, y_test) if len(part))) + 1
     return Problem(
-        make_model=lambda: network_for(run.network, train[0].shape[1:], classes, run.network_options),
-        loss_fn=nn.MSELoss() if task == "regression" else nn.CrossEntropyLoss(),
-        train=train,
-        validation=validation if len(validation[0]) else None,
-        task=task,
+        make_model=lambda: network_for(run.network, x_train.shape[1:], outputs, run.network_options),
+        loss_fn=nn.MSELoss() if is_regression else nn.CrossEntropyLoss(),
+        train=(x_train, y_train),
+        validation=(x_test, y_test) if len(x_test) else None,
+        task=data.task,
     )
 
 
@@ -134,63 +140,28 @@ def network_for(name: str, shape: tuple[int, ...], outputs: int, options: dict[s
     return nn.Sequential(nn.Flatten(), network) if is_picture else network
 
 
-def _data(run: Run) -> tuple[Arrays, Arrays, Task]:
-    from cmalight.datasets import load_dataset, register
-
-    name = run.dataset
-    if is_own(name):
-        arrays, digest = _made_raw(name)
-        _refuse_changed(run, digest)
-        name = register("data of the spec", lambda: arrays).name
-    elif is_table(name):
-        _refuse_changed(run, data_digest(name))
-    data = load_dataset(name, seed=run.split_seed, test_share=run.test_share)
-    x_train, y_train, x_test, y_test = map(torch.as_tensor, (data.x_train, data.y_train, data.x_test, data.y_test))
-    return (x_train, y_train), (x_test, y_test), data.task
-
-
-def _refuse_changed(run: Run, digest: str | None) -> None:
-    if run.data not in (None, digest):
-        source = run.workload or run.dataset
-        raise DataError(f"the data of {source} changed since the runs were planned; repeat the command")
-
-
-def _own_digest(dataset: str, workload: str | None) -> str:
-    return _made_raw(dataset)[1] if workload is None else _made_workload(workload)[1]
-
-
-def _made_workload(source: str) -> tuple[Problem, str]:
-    """The user's problem, and the digest of its arrays."""
-    made = _made(source)
-    if not isinstance(made, Problem):
-        raise DataError(f"{source} returned a {type(made).__name__}; expected a cmalight.bench.Problem")
-    try:
-        return made, made.data_sha256()
-    except (AttributeError, TypeError, ValueError, RuntimeError) as error:
-        raise DataError(f"{source}: its data are no pairs of tensors that NumPy can read: {error}") from error
-
-
-def _made_raw(source: str) -> tuple[tuple[Any, ...], str]:
-    """The arrays of the user's data set, and the digest of their values."""
+def _brought(source: str, *, workload: bool) -> tuple[Any, str]:
+    """What the user's function gives, with the same random numbers every time, and the digest of its arrays."""
     from cmalight.datasets.entry import Entry
     from cmalight.datasets.own import Arrays as Source
     from cmalight.datasets.storage import raw_data
 
-    arrays = _made(source)
-    try:
-        arrays = tuple(map(np.asarray, arrays))
-        return arrays, raw_data(Entry(name=source, task=None, source=Source(lambda: arrays))).digest()
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise DataError(f"{source} did not return arrays x, y or x, y, x_test, y_test: {error}") from error
-
-
-def _made(source: str) -> Any:
-    """What the user's function gives with the same random numbers every time; an error of it is a DataError."""
     with random_state_kept(None):
         seed_everything(0)
         try:
-            return imported(source)()
+            made = imported(source)()
         except DataError:
             raise
         except (Exception, SystemExit) as error:
             raise DataError(f"{source} raised {type(error).__name__}: {error}") from error
+    if workload and not isinstance(made, Problem):
+        raise DataError(f"{source} returned a {type(made).__name__}; expected a cmalight.bench.Problem")
+    try:
+        if workload:
+            return made, made.data_sha256()
+        arrays = tuple(map(np.asarray, made))
+        return arrays, raw_data(Entry(name=source, task=None, source=Source(lambda: arrays))).digest()
+    except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+        wrong = ": its data are no pairs of tensors that NumPy can read"
+        wrong = wrong if workload else " did not return arrays x, y or x, y, x_test, y_test"
+        raise DataError(f"{source}{wrong}: {error}") from error

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cmalight.bench.code import arguments_of, imported, is_own, is_table
+from cmalight.bench.code import imported, is_own, is_table
 from cmalight.bench.models import Options
 from cmalight.bench.spec import DatasetEntry, NetworkEntry, Spec, SpecEntry, solvers_of
 from cmalight.errors import unknown_name
@@ -161,14 +161,13 @@ def _check(entry: SpecEntry) -> None:
 
 def _check_own(kind: str, source: str, options: Options) -> None:
     """Raise for options that the user's callable does not take, or for some that it needs and does not get."""
-    known = arguments_of(imported(source))
-    signature = inspect.Signature(list(known.values()))
-    offered = {"network": ("features", "outputs"), "solver": {"objective", "total_steps"} & known.keys()}.get(kind, ())
+    signature = inspect.signature(imported(source))
+    wanted = {"objective", "total_steps"} & signature.parameters.keys()
+    offered = {"network": ("features", "outputs"), "solver": wanted}.get(kind, ())
     try:
         signature.bind(*["parameters"] * (kind == "solver"), **{**dict.fromkeys(offered), **options})
     except TypeError as error:
-        if known:  # a callable of C does not say
-            raise ValueError(f"{source}: {error}; its arguments are {signature}") from error
+        raise ValueError(f"{source}: {error}; its arguments are {signature}") from error
 
 
 def _check_pair(network: NetworkEntry, data: DatasetEntry) -> None:

@@ -134,18 +134,17 @@ def page_data(results: Results) -> dict[str, Any]:
     runs = analysis.best_of_grid(results).runs
     problems = runs.drop_duplicates("problem")[["problem", "source", "group"]].rename(columns={"problem": "name"})
     names, solvers = list(problems["name"]), list(runs["solver"].unique())
-    sizes = results.points["key"].value_counts(sort=False)
-    ends = dict(zip(sizes.index, sizes.cumsum(), strict=True))
-    points = results.points.sort_values("step", kind="stable").groupby("key", sort=False)
-    ordered = pandas.concat([points.get_group(key) for key in sizes.index]) if len(sizes) else results.points
+    points = results.points.sort_values(["key", "step"])
+    sizes = points["key"].value_counts(sort=False)
+    size, end = (runs["key"].map(numbers).fillna(0).astype(int) for numbers in (sizes, sizes.cumsum()))
     rows = runs[["seed", "status"]].assign(
         problem=runs["problem"].map(names.index),
         solver=runs["solver"].map(solvers.index),
-        begin=[ends.get(key, 0) - sizes.get(key, 0) for key in runs["key"]],
-        end=[ends.get(key, 0) for key in runs["key"]],
+        begin=end - size,
+        end=end,
         **{name: runs[name].astype(object).where(np.isfinite(runs[name]), None) for name in _OF_A_RUN},
     )
-    columns = {name: ordered[name].to_numpy("<f8") for name in _POINTS}
+    columns = {name: points[name].to_numpy("<f8") for name in _POINTS}
     return {
         "solvers": solvers,
         "hidden": list(results.runs.loc[grids, "solver"].unique()),  # the best of their grid stands for them
@@ -159,12 +158,7 @@ def page_data(results: Results) -> dict[str, Any]:
         },
         "taus": TAUS,
         "tableTaus": analysis.TABLE_TAUS,
-        "area": {
-            "limit": analysis.AREA_LIMIT,
-            "resamples": analysis.RESAMPLES,
-            "level": analysis.LEVEL,
-            "fewest": analysis.FEWEST_SOURCES,
-        },
+        "area": analysis.AREA,
         "best": {column: analysis.BEST[measure] for measure, column in analysis.COLUMNS.items()},
     }
 

@@ -109,12 +109,12 @@ def plan(spec: Spec) -> list[Run]:
         The runs; each has its `key`.
     """
     conditions = {name: getattr(spec, name) for name in Conditions.model_fields}
-    digest = functools.cache(functools.partial(code_digest, engine=spec.engine))
+    digest = functools.cache(code_digest)
     runs = []
     for problem, seed, (grid, solver) in itertools.product(list(_problems(spec)), spec.seeds, solvers_of(spec)):
-        parts = {kind: problem[kind] for kind in ("dataset", "network", "workload") if problem.get(kind)}
+        code = digest(solver.solver, *(problem[kind] for kind in ("dataset", "network", "workload") if kind in problem))
         chosen = {"solver": solver.solver, "options": solver.options, "solver_label": solver.name, "grid": grid}
-        runs.append(Run(**conditions, **problem, **chosen, seed=seed, code=digest(solver.solver, **parts)))
+        runs.append(Run(**conditions, **problem, **chosen, seed=seed, code=code))
     return runs
 
 
@@ -137,17 +137,17 @@ def _problems(spec: Spec) -> Iterator[dict[str, Any]]:
     from cmalight.bench.problems import data_digest
     from cmalight.datasets import dataset_info
 
-    digest = functools.cache(data_digest)
+    digests = {data.dataset: data_digest(data.dataset) for data in spec.datasets}
     for data, network in itertools.product(spec.datasets, spec.networks):
         yield {
             "dataset": data.dataset,
             "dataset_label": data.name,
             "group": data.group or ("" if is_own(data.dataset) else dataset_info(data.dataset).group),
-            "data": digest(data.dataset),
+            "data": digests[data.dataset],
             "network": network.network,
             "network_options": network.options,
             "network_label": network.name,
         }
     for work in spec.workloads:
-        data_of = {"dataset_label": work.name, "group": work.group, "data": digest("", work.workload)}
+        data_of = {"dataset_label": work.name, "group": work.group, "data": data_digest(work.workload, workload=True)}
         yield {"workload": work.workload, **data_of}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 import traceback
@@ -14,7 +15,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from cmalight.bench.code import arguments_of, imported, is_own
+from cmalight.bench.code import imported, is_own
 from cmalight.bench.models import Machine, Points, Result, Run
 from cmalight.bench.problems import Arrays, Problem, problem_of
 from cmalight.compiled import CannotCompile, Evaluator
@@ -46,47 +47,41 @@ def train(run: Run, *, warm_up: bool = True) -> Result:
     Returns:
         The result. Whatever goes wrong is in it, with its traceback; nothing but KeyboardInterrupt is raised.
     """
-    recorder = Recorder(run)
     about: dict[str, Any] = {"run": run, "machine": Machine.here(), "started": time.time()}
     problem: Problem | None = None
+    recorder: Recorder | None = None
     try:
         if not is_own(run.solver):
             make_solver(run.solver, run.options)
         problem = problem_of(run)
-        about |= _facts(run, problem)
         torch.set_num_threads(run.threads)
         if warm_up:
             _warm_up(run, problem)
-        about |= _trained(run, problem, recorder)
+        model = _fresh_model(run, problem)
+        about |= _facts(run, problem, model)
+        recorder = Recorder(run, problem, model)
+        about |= _trained(run, problem, model, recorder)
     except (Exception, SystemExit) as error:
-        is_absent = problem is None and isinstance(error, DataError | ImportError | OSError)
-        about |= {"status": "unavailable", "error": str(error)} if is_absent else _failure(error)
-    return Result(finished=time.time(), **recorder.facts(), **about)
+        if problem is None and isinstance(error, DataError | ImportError | OSError):
+            about |= {"status": "unavailable", "error": str(error)}
+        else:
+            last = traceback.format_exception_only(error)[-1].strip()
+            about |= {"status": "failed", "error": last, "traceback": "".join(traceback.format_exception(error))}
+    return Result(finished=time.time(), **about, **(recorder.facts() if recorder else {}))
 
 
-def _failure(error: BaseException) -> dict[str, Any]:
-    """What a result says of an error: the last line of the traceback, and all of it."""
-    last = traceback.format_exception_only(error)[-1].strip()
-    return {"status": "failed", "error": last, "traceback": "".join(traceback.format_exception(error))}
-
-
-def _facts(run: Run, problem: Problem) -> dict[str, Any]:
-    samples = len(problem.train[0])
-    with torch.random.fork_rng(devices=[]):
-        parameters = sum(p.numel() for p in problem.make_model().parameters() if p.requires_grad)
+def _facts(run: Run, problem: Problem, model: nn.Module) -> dict[str, Any]:
     return {
         "task": problem.task,
-        "n_parameters": parameters,
-        "n_samples": samples,
+        "n_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "n_samples": len(problem.train[0]),
         "n_validation": 0 if problem.validation is None else len(problem.validation[0]),
-        "batches_per_epoch": -(-samples // run.batch_size),
+        "batches_per_epoch": _batches_per_epoch(run, problem),
         "data_sha256": problem.data_sha256(),
     }
 
 
-def _trained(run: Run, problem: Problem, recorder: Recorder) -> dict[str, Any]:
-    model = _fresh_model(run, problem)
-    recorder.begin(model, problem)
+def _trained(run: Run, problem: Problem, model: nn.Module, recorder: Recorder) -> dict[str, Any]:
     result = _fit(run, problem, model, problem.train, callbacks=(recorder,), max_epochs=_max_epochs(run, problem))
     if result.status.value == "interrupted":
         raise KeyboardInterrupt
@@ -101,10 +96,14 @@ def _trained(run: Run, problem: Problem, recorder: Recorder) -> dict[str, Any]:
     }
 
 
+def _batches_per_epoch(run: Run, problem: Problem) -> int:
+    return -(-len(problem.train[0]) // run.batch_size)
+
+
 def _max_epochs(run: Run, problem: Problem) -> int | None:
     if run.batches is None:
         return run.epochs
-    return max(1, round(run.batches / -(-len(problem.train[0]) // run.batch_size)))
+    return max(1, round(run.batches / _batches_per_epoch(run, problem)))
 
 
 def _fit(run: Run, problem: Problem, model: nn.Module, data: Arrays, **limits: Any) -> FitResult:
@@ -130,14 +129,14 @@ def _fit(run: Run, problem: Problem, model: nn.Module, data: Arrays, **limits: A
 def _own_optimizer(run: Run, problem: Problem, model: nn.Module, data: Arrays) -> Optimizer:
     """The user's solver; one with an argument `objective` or `total_steps` gets it."""
     make = imported(run.solver)
-    wanted = arguments_of(make)
+    wanted = inspect.signature(make).parameters
     more: dict[str, Any] = {}
     if "objective" in wanted:
         batches = TensorBatches(*data, batch_size=run.batch_size, order="fixed")
         more["objective"] = Objective(model, problem.loss_fn, batches)
     if "total_steps" in wanted and "total_steps" not in run.options:
         epochs = _max_epochs(run, problem)
-        more["total_steps"] = None if epochs is None else epochs * -(-len(problem.train[0]) // run.batch_size)
+        more["total_steps"] = None if epochs is None else epochs * _batches_per_epoch(run, problem)
     optimizer = make(model.parameters(), **more, **run.options)
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"{run.solver} returned a {type(optimizer).__name__}; expected a torch.optim.Optimizer")
@@ -164,21 +163,18 @@ class Recorder:
 
     Args:
         run: Whose points it records.
+        problem: What is measured.
+        model: The model, before the first step.
 
     Attributes:
         reached_target: Whether a measured training loss was as low as the run's target.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, problem: Problem, model: nn.Module) -> None:
         self.reached_target = False
-        self._run = run
+        self._run, self._problem, self._model = run, problem, model
         self._rows: list[dict[str, Any]] = []
         self._outcomes = Counter[str]()
-        self._next = 1
-
-    def begin(self, model: nn.Module, problem: Problem) -> None:
-        """Measure before the first step."""
-        self._model, self._problem = model, problem
         self._train = self._evaluation(problem.train)
         self._validation = None if problem.validation is None else self._evaluation(problem.validation)
         self.on_step(Position(0, 0.0, 0.0, math.nan, math.nan, 0, 0))

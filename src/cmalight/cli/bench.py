@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,7 @@ _QUIET = click.option("--quiet", is_flag=True, help="Show errors and warnings on
 @click.group(short_help="Compare optimizers on data sets and networks.")
 def bench() -> None:
     """Compare optimizers: data sets x networks x solvers x seeds, here or on a cluster."""
+    show_messages(quiet=False)
 
 
 @bench.command(epilog="Presets: demo, quick, paper, paper-code, paper-cifar, today. `--dry-run` says what each takes.")
@@ -36,18 +37,7 @@ def bench() -> None:
 @_QUIET
 @click.pass_context
 def run(
-    context: click.Context,
-    /,
-    spec: str,
-    out: Path,
-    executor: str,
-    workers: int,
-    changes: tuple[str, ...],
-    shard: str | None,
-    retry_failed: bool,
-    in_process: bool,
-    dry_run: bool,
-    quiet: bool,
+    context: click.Context, /, spec: str, out: Path, changes: tuple[str, ...], dry_run: bool, quiet: bool, **more: Any
 ) -> None:
     """Run all runs of a preset or a spec file that have no result in DIR yet.
 
@@ -58,19 +48,10 @@ def run(
     show_messages(quiet=quiet)
     chosen = library.read_spec(spec, changes)
     if dry_run:
-        for line in library.forecast(chosen, shard):
+        for line in library.forecast(chosen, more["shard"]):
             click.echo(line)
         return
-    summary = library.run(
-        chosen,
-        out,
-        executor=executor,
-        workers=workers,
-        in_process=in_process,
-        shard=shard,
-        retry_failed=retry_failed,
-        progress=not quiet,
-    )
+    summary = library.run(chosen, out, progress=not quiet, **more)
     context.exit(_conclude(summary, out, quiet=quiet))
 
 
@@ -80,7 +61,6 @@ def status(folder: Path) -> None:
     """Say how many runs of the results folder DIR are done, failed and left."""
     from cmalight import bench as library
 
-    show_messages(quiet=False)
     for name, count in library.status(folder).items():
         click.echo(f"{name:<10}{count:>6}")
 
@@ -94,7 +74,6 @@ def report(folder: Path, out: Path | None, spec: str | None, recorded: bool) -> 
     """Write a page with curves, profiles and tables of the runs in the results folder DIR."""
     from cmalight import bench as library
 
-    show_messages(quiet=False)
     page = library.write_report(folder, spec=spec, out=out, recorded=recorded)
     click.echo(f"report: {page.resolve()}")
 
@@ -106,7 +85,6 @@ def merge(folders: tuple[Path, ...], out: Path) -> None:
     """Merge results folders into one."""
     from cmalight import bench as library
 
-    show_messages(quiet=False)
     click.echo(f"{out} has {library.merge(folders, out)} results")
 
 

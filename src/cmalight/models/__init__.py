@@ -7,12 +7,4 @@ stem, blocks and head, whose blocks are `Residual` modules.
 from cmalight.models.layered import ACTIVATIONS, PAPER_NETWORKS, layered, paper_network
 from cmalight.models.resnet import RESNET_DEPTHS, Residual, resnet
 
-__all__ = [
-    "ACTIVATIONS",
-    "PAPER_NETWORKS",
-    "RESNET_DEPTHS",
-    "Residual",
-    "layered",
-    "paper_network",
-    "resnet",
-]
+__all__ = ["ACTIVATIONS", "PAPER_NETWORKS", "RESNET_DEPTHS", "Residual", "layered", "paper_network", "resnet"]

@@ -74,21 +74,18 @@ def resnet(depth: int, *, classes: int = 10, channels: int = 3, width: int = 64)
     network = nn.Sequential(*_convolution(channels, width, 3, 1), nn.ReLU(inplace=True))
     inputs = width
     for stage, count in enumerate(repeats):
-        for position in range(count):
-            stride = 2 if stage > 0 and position == 0 else 1
+        for stride in [2 if stage else 1, *[1] * (count - 1)]:
             block = Residual(inputs, width << stage, stride=stride, bottleneck=bottleneck)
             network.append(block)
             inputs = block.outputs
     network.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes)])
-    return network.apply(_initialise)
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    return network
 
 
 def _convolution(inputs: int, outputs: int, kernel: int, stride: int) -> list[nn.Module]:
     """Return a convolution that keeps the image's size under stride 1, and BatchNorm, which makes a bias pointless."""
     convolution = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
     return [convolution, nn.BatchNorm2d(outputs)]
-
-
-def _initialise(module: nn.Module) -> None:
-    if isinstance(module, nn.Conv2d):
-        nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -86,19 +86,15 @@ function areaOf(ratios, rows) {
 function medianOf(runs, x, y) {
   const all = runs.map((run) => ({ ...pointsOf(run, x, y), after: run.status === "done" ? undefined : Infinity }));
   const places = [...new Set(all.flatMap((one) => one.x))].sort((a, b) => a - b);
-  const at = all.map(() => -1), found = { x: [], low: [], middle: [], high: [] };
-  for (const place of places) {
+  const at = all.map(() => -1);
+  return places.flatMap((place) => {
     const values = all.map((one, n) => {
       while (one.x[at[n] + 1] <= place) at[n]++;
       return (place > (one.x.at(-1) ?? -1) ? one.after : undefined) ?? one.y[at[n]];
     });
-    if (values.includes(undefined)) continue;
-    found.x.push(place);
-    found.low.push(quantile(values, 0.25));
-    found.middle.push(quantile(values, 0.5));
-    found.high.push(quantile(values, 0.75));
-  }
-  return found;
+    if (values.includes(undefined)) return [];
+    return { x: place, low: quantile(values, 0.25), middle: quantile(values, 0.5), high: quantile(values, 0.75) };
+  });
 }
 
 // The median of what a solver's runs of a problem reached, with failed runs infinitely bad; NaN if nothing is known.
@@ -123,9 +119,8 @@ function ahead(view, won, noun, verb) {
   const wins = view.solvers.map((_, n) => won.filter((row) => row[n]).length), most = Math.max(...wins);
   if (!most) return "";
   const names = view.solvers.filter((_, n) => wins[n] === most).map((solver) => data.solvers[solver]);
-  const [last, ...others] = names.toReversed(), total = count(won.length, noun);
-  if (!others.length) return `${last} ${verb} on ${most} of ${total}.`;
-  return `${others.toReversed().join(", ")} and ${last} ${verb} on ${most} of ${total} each.`;
+  const last = names.pop(), text = `${last} ${verb} on ${most} of ${count(won.length, noun)}`;
+  return names.length ? `${names.join(", ")} and ${text} each.` : `${text}.`;
 }
 
 function summaryOf(view, rows, ratios) {

@@ -97,15 +97,15 @@ function seedLines(solver, runs, x, y, lowest) {
 
 // The median, over a band between the quartiles; there is none if they are infinite.
 function medianLines(solver, runs, x, y, lowest) {
-  const found = medianOf(runs, x, y), known = found.x.map((_, n) => n).filter((n) => found.high[n] < Infinity);
-  const value = (name) => (n) => (found[name][n] < Infinity ? found[name][n] - lowest : null);
-  const back = known.toReversed(), edge = [...known.map(value("high")), ...back.map(value("low"))];
-  const band = line(solver, [...known, ...back].map((n) => found.x[n]), edge, {
+  const found = medianOf(runs, x, y), known = found.filter(({ high }) => high < Infinity), back = known.toReversed();
+  const edge = [...known.map(({ high }) => high - lowest), ...back.map(({ low }) => low - lowest)];
+  const band = line(solver, [...known, ...back].map((one) => one.x), edge, {
     hoverinfo: "skip", showlegend: false, name: plain(`${data.solvers[solver]}: quartiles`), mode: "lines",
     fill: "toself", fillcolor: `${styleOf(solver).color}22`, look: { width: 0 },
   });
-  const median = line(solver, found.x, found.x.map((_, n) => value("middle")(n)));
-  return known.some((n) => found.high[n] > found.low[n]) ? [band, median] : [median];
+  const middles = found.map(({ middle }) => (middle < Infinity ? middle - lowest : null));
+  const median = line(solver, found.map((one) => one.x), middles);
+  return known.some(({ low, high }) => high > low) ? [band, median] : [median];
 }
 
 function drawCurves(id, runs, { x, y, title, unit, gap, seeds, logx, why }) {

@@ -117,18 +117,13 @@ function drawAllBoxes(view) {
   drawBoxes("box-accepted", view, runs, (run) => run.accepted, { title: "accepted epochs", tickformat: ".0%", range: [-0.03, 1.03] }, why);
 }
 
-// What the heat map shows, one row per problem and one value per solver; the least of a row is the best.
-function heatRows(view, rows) {
-  if (view.heat === "cost") return rows.map(({ problem, seed, costs }) => ({ problem, seed, values: costs }));
-  return view.problems.map((problem) => (
-    { problem, values: view.solvers.map((solver) => reachedOf(problem, solver, view.heat)) }));
-}
-
-// Each number over the least of its row, or the number itself if the least is not positive.
+// Each cost, or other number, over the least of its row; the number itself if the least is not positive.
 function drawHeat(view, rows) {
-  const lines = heatRows(view, rows).map(({ problem, seed, values }) => {
-    const best = least(values.filter((value) => !Number.isNaN(value)));
-    const cells = values.map((value) => {
+  const numbers = (problem) => view.solvers.map((solver) => reachedOf(problem, solver, view.heat));
+  const shown = view.heat === "cost" ? rows : view.problems.map((problem) => ({ problem, costs: numbers(problem) }));
+  const lines = shown.map(({ problem, seed, costs }) => {
+    const best = least(costs.filter((value) => !Number.isNaN(value)));
+    const cells = costs.map((value) => {
       const ratio = value / best, made = text(value === Infinity ? "never" : number(best > 0 ? ratio : value));
       const warmth = Math.min(1, Math.log10(Math.max(1, ratio)) / 2);
       if (value === Infinity) made.style.background = "#d5d8de";
