@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import filelock
@@ -18,6 +19,7 @@ from cmalight.files import cache_folder, write_atomically
 
 _TIMEOUT_SECONDS = 30
 _CHUNK = 1 << 20
+_NARROW = (np.uint8, np.int16, np.int32, np.float32)
 _logger = logging.getLogger("cmalight")
 
 
@@ -30,11 +32,13 @@ def raw_data(entry: Entry) -> Raw:
     if cached is not None:
         return cached
     path, raw = _downloaded(entry) if path is None else (path, read_file(entry, path))
+    arrays = {name: _narrowed(array) for name, array in raw.arrays().items()}
+    narrow = replace(raw, **arrays)  # type: ignore[arg-type]
     try:
-        _save(values_path(entry, path), raw)
+        _save(values_path(entry, path), narrow)
     except OSError as error:
         _logger.warning("%s could not be cached in %s (%s)", entry.name, cache_folder(), error.strerror)
-    return raw
+    return narrow
 
 
 def read_file(entry: Entry, path: Path) -> Raw:
@@ -136,6 +140,15 @@ def _load(path: Path) -> Raw | None:
     except Exception as error:  # a damaged file may make NumPy raise anything
         _logger.warning("the cached values in %s are damaged (%s) and will be read anew", path, error)
         return None
+
+
+def _narrowed(array: Array) -> Array:
+    """Return the same values in the smallest type that holds each of them exactly."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        for kind in _NARROW:
+            if np.array_equal(array[:256].astype(kind), array[:256]) and np.array_equal(array.astype(kind), array):
+                return array.astype(kind)
+    return array
 
 
 def _checked(entry: Entry, raw: Raw, place: str) -> Raw:
