@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from cmalight.compiled import CannotCompile
 from cmalight.evaluation.objective import Objective
 from cmalight.optim.certified import Certified
 from cmalight.optim.controlled import Controlled
@@ -24,7 +23,7 @@ from cmalight.optim.epoch_optimizer import EpochOptimizer
 from cmalight.rules.outcome import Outcome
 from cmalight.training.data import length_of
 from cmalight.training.solvers import Schedule
-from cmalight.training.stopping import StopTraining
+from cmalight.training.stopping import Stop
 from cmalight.training.tracking import Tracker
 
 Backward = Callable[[], Tensor]  # sets the gradients of a batch, and gives its loss
@@ -45,12 +44,12 @@ class HasTwoPoints(Protocol):
 class PlainSteps:
     """The steps of a plain torch optimizer, by the schedule of its name, if it has one.
 
-    `base` moves the weights: the optimizer itself, or the one that is watched. `objective` is the `Objective` that it
-    evaluates, if any.
+    `base` moves the weights: the optimizer itself, or the one that is watched. `compilable` is the one for the compiled
+    engine, if it knows it. `objective` is the `Objective` that is evaluated, if any.
     """
 
     def __init__(self, optimizer: Optimizer, schedule: Schedule | None = None) -> None:
-        self.optimizer = self.base = optimizer
+        self.optimizer = self.base = self.compilable = optimizer
         self.objective: Objective | None = None
         self._schedule, self._factor = schedule, 1.0
         closure = inspect.signature(optimizer.step).parameters.get("closure")
@@ -110,10 +109,6 @@ class PlainSteps:
         """Whether no further step can move the weights."""
         return False
 
-    def compilable(self) -> Optimizer:
-        """The optimizer for the compiled engine, or CannotCompile."""
-        return self.base
-
     @contextmanager
     def training_point(self) -> Iterator[None]:
         """Enclose every epoch, measured or not, so that measuring changes nothing."""
@@ -150,6 +145,8 @@ class WatchedSteps(PlainSteps):
     def __init__(self, optimizer: Controlled | Certified) -> None:
         super().__init__(optimizer)
         self.base = optimizer.base
+        if isinstance(optimizer, Controlled):  # Certified takes plain gradient steps beside those of its base
+            self.compilable = optimizer.base
         self.objective = optimizer.objective if isinstance(optimizer.objective, Objective) else None
         self._outcomes: list[Outcome] = []
 
@@ -195,12 +192,6 @@ class WatchedSteps(PlainSteps):
         names = [outcome.name.lower() for outcome in (*undone, *self._outcomes[-1:])]
         return {"lr": self.lr, "outcome": names[0] if names else "open"}
 
-    def compilable(self) -> Optimizer:
-        """The base."""
-        if isinstance(self.optimizer, Certified):
-            raise CannotCompile("Certified takes plain gradient steps beside those of its base")
-        return self.base
-
 
 class EpochSteps(PlainSteps):
     """The paper's methods, which judge whole epochs."""
@@ -221,12 +212,12 @@ class EpochSteps(PlainSteps):
     @contextmanager
     def epoch(self) -> Iterator[None]:
         """Judged at its end; an epoch that is broken off is undone."""
-        stopped: StopTraining | None = None
+        stopped: Stop | None = None
         self._lr = self.optimizer.zeta
         with self.optimizer.epoch(self.objective) as self._epoch:
             try:
                 yield
-            except StopTraining as stop:
+            except Stop as stop:
                 stopped = stop
                 self._epoch.abandon()
         if stopped is not None:
