@@ -8,19 +8,18 @@ import schedulefree
 import torch
 from torch import nn
 
-from cmalight import CMALight, Controlled, Objective, TensorBatches, fit
+from cmalight import CMALight, Controlled, Objective, TensorBatches
 from cmalight.training import known_solvers, make_solver
 from cmalight.training.solvers import MuonAndAdamW, cosine, wsd
 from tests.helpers import MSE, copied_state, needs_muon, network, same_state, table
-from tests.training.common import StopAfter
+from tests.training.common import StopAfter, train
 
 DATA = table(samples=120)
 
 
 def fitted(optimizer, *, epochs=8, model=None, **more):
     model = network() if model is None else model
-    options = {"batch_size": 20, "max_epochs": epochs, "progress": False, "engine": "eager", **more}
-    return model, fit(model, MSE, DATA, optimizer=optimizer, **options)
+    return train(model, pair=DATA, optimizer=optimizer, batch_size=20, max_epochs=epochs, **more)
 
 
 def test_the_names_are_those_of_the_guide():

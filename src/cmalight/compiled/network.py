@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from cmalight.compiled import interface, library
 from cmalight.compiled.interface import CannotCompile, Kind
-from cmalight.compiled.layers import lower
-from cmalight.compiled.losses import lower_loss
+from cmalight.compiled.layers import lower, lower_loss
 from cmalight.evaluation.batches import TensorBatches
 
 # Multiplications per call of the kernel, so that Ctrl-C is honoured within about a tenth of a second.
