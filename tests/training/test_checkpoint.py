@@ -18,7 +18,18 @@ from cmalight import CMALight, Controlled, Objective, Status, TensorBatches
 from cmalight.training import CheckpointError
 from cmalight.training.checkpoint import KIND, VERSION, CheckpointFile
 from tests.helpers import copied_state, same_state, wait_for
-from tests.training.common import MSE, Normalised, StopAfter, batch_norm_model, data, mae, model, train, without_times
+from tests.training.common import (
+    MSE,
+    Normalised,
+    batch_norm_model,
+    data,
+    does,
+    mae,
+    model,
+    stop_after,
+    train,
+    without_times,
+)
 
 RUNS = {
     "auto": {"optimizer": "auto"},
@@ -39,7 +50,7 @@ def assert_resumes(path, run, cuts, epochs=8):
     whole, unbroken = run(max_epochs=epochs)
     for cut in cuts:
         file = path / f"{cut}.pt"
-        run(max_epochs=epochs, checkpoint=file, callbacks=[StopAfter(cut)])
+        run(max_epochs=epochs, checkpoint=file, callbacks=[stop_after(cut)])
         resumed, result = run(max_epochs=epochs, checkpoint=file)
         assert (result.resumed_at, result.epochs) == (cut + 1, epochs)
         assert same_state(resumed.state_dict(), whole.state_dict()), cut
@@ -116,24 +127,13 @@ def test_ctrl_c_inside_an_epoch_keeps_what_is_finished(tmp_path, optimizer):
     assert without_times(again.history) == without_times(unbroken.history)
 
 
-class Does:
-    """A callback that does something at the end of an epoch."""
-
-    def __init__(self, epoch, action):
-        self.epoch, self.action = epoch, action
-
-    def on_epoch_end(self, record):
-        if record.epoch == self.epoch:
-            self.action()
-
-
 def test_an_error_and_weights_that_are_not_finite_leave_the_last_good_checkpoint(tmp_path):
     path, network = tmp_path / "run.pt", model()
     with pytest.raises(ZeroDivisionError):
-        train(max_epochs=8, checkpoint=path, callbacks=[Does(3, lambda: 1 / 0)])
+        train(max_epochs=8, checkpoint=path, callbacks=[does(3, lambda: 1 / 0)])
     assert saved_epochs(path) == 3
     path.unlink()
-    train(network, callbacks=[Does(2, lambda: network[0].weight.data.fill_(math.nan))], checkpoint=path, max_epochs=3)
+    train(network, callbacks=[does(2, lambda: network[0].weight.data.fill_(math.nan))], checkpoint=path, max_epochs=3)
     assert saved_epochs(path) == 2
 
 
@@ -164,7 +164,7 @@ def test_patience_and_best_weights_are_resumed(tmp_path):
     x, y = data()
     options = {"max_epochs": 30, "validation": (x[:20], -y[:20]), "patience": 5}
     whole, unbroken = train(**options)
-    train(checkpoint=tmp_path / "run.pt", callbacks=[StopAfter(2)], **options)
+    train(checkpoint=tmp_path / "run.pt", callbacks=[stop_after(2)], **options)
     resumed, result = train(checkpoint=tmp_path / "run.pt", **options)
     assert (result.status, result.epochs, result.best_epoch) == (Status.PATIENCE, unbroken.epochs, unbroken.best_epoch)
     assert same_state(resumed.state_dict(), whole.state_dict())
@@ -246,7 +246,7 @@ def test_saves_take_a_small_part_of_the_time_however_long_one_takes(tmp_path, mo
     def wait():
         now[0] += 6.0
 
-    train(max_epochs=10, checkpoint=tmp_path / "run.pt", callbacks=[Does(epoch, wait) for epoch in range(10)])
+    train(max_epochs=10, checkpoint=tmp_path / "run.pt", callbacks=[does(epoch, wait) for epoch in range(10)])
     assert written == [106.0, 131.0, 156.0, 163.0]  # the last one at the end of the run
 
 
@@ -391,7 +391,7 @@ def test_a_checkpoint_that_another_process_has_is_refused(tmp_path):
 
 def test_a_history_file_survives_resuming_and_truncation(tmp_path):
     lines, options = tmp_path / "run.jsonl", {"checkpoint": tmp_path / "run.pt", "history_file": tmp_path / "run.jsonl"}
-    train(max_epochs=6, callbacks=[StopAfter(2)], **options)
+    train(max_epochs=6, callbacks=[stop_after(2)], **options)
     lines.write_bytes(lines.read_bytes()[:-7])
     _, result = train(max_epochs=6, **options)
     assert lines.read_text() == "".join(record.to_json() + "\n" for record in result.history)
@@ -427,7 +427,7 @@ def small_disk(monkeypatch):
 def test_a_full_disk_does_not_end_the_training(tmp_path, small_disk, caplog, has_room_again):
     path, lines = tmp_path / "run.pt", tmp_path / "run.jsonl"
     sizes = {1: 300, 3: 1 << 30} if has_room_again else {1: 700}
-    callbacks = [Does(epoch, functools.partial(small_disk, size)) for epoch, size in sizes.items()]
+    callbacks = [does(epoch, functools.partial(small_disk, size)) for epoch, size in sizes.items()]
     network, result = train(callbacks=callbacks, checkpoint=path, history_file=lines)
     small_disk(1 << 30)
     assert result.epochs == 5

@@ -1,6 +1,7 @@
 """fit with compiled steps: the same results up to rounding, or eager ones and the reason."""
 
 import copy
+import functools
 import io
 import os
 import signal
@@ -13,7 +14,7 @@ from cmalight import Status
 from cmalight.compiled import CannotCompile, Program, library
 from cmalight.training import engine
 from tests.helpers import copied_state, same_state
-from tests.training.common import MSE, FakeTime, StopAfter, data, model, train, without_times
+from tests.training.common import MSE, FakeTime, data, does, model, stop_after, train, without_times
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +61,7 @@ def test_compiled_and_eager_epochs_agree_to_rounding(name, order):
 def test_a_compiled_run_resumes_bit_for_bit(name, tmp_path):
     options = {**SOLVERS[name], "max_epochs": 8}
     whole, unbroken = compiled(**options)
-    compiled(checkpoint=tmp_path / "run.pt", callbacks=[StopAfter(3)], **options)
+    compiled(checkpoint=tmp_path / "run.pt", callbacks=[stop_after(3)], **options)
     resumed, result = compiled(checkpoint=tmp_path / "run.pt", **options)
     assert same_state(resumed.state_dict(), whole.state_dict())
     assert without_times(result.history) == without_times(unbroken.history)
@@ -125,13 +126,9 @@ def test_a_hook_that_a_callback_brings_ends_compiled_epochs():
     ends = []
     for wanted in ("auto", "eager"):
         network = model()
-
-        class Hooks:
-            def on_epoch_end(self, record, network=network):
-                if record.epoch == 2:
-                    network[0].register_forward_hook(lambda module, inputs, output: 2 * output)
-
-        _, result = train(network, engine=wanted, optimizer="auto", max_epochs=6, callbacks=[Hooks()])
+        hooks = functools.partial(network[0].register_forward_hook, lambda module, inputs, output: 2 * output)
+        callbacks = [does(2, hooks)]
+        _, result = train(network, engine=wanted, optimizer="auto", max_epochs=6, callbacks=callbacks)
         assert result.engine == "eager"
         assert ("hook" in result.engine_reason) == (wanted == "auto")
         ends.append(network.state_dict())

@@ -1,5 +1,6 @@
 """fit: each stop rule has its status, the clocks, Ctrl-C, random numbers, threads, and the best weights."""
 
+import functools
 import os
 import random
 import signal
@@ -13,7 +14,7 @@ from torch import nn
 from cmalight import CMALight, Controlled, Objective, Status, TensorBatches
 from cmalight.optim.certified import Certified
 from tests.helpers import copied_state, same_state
-from tests.training.common import MSE, FakeTime, StopAfter, batch_norm_model, data, mae, model, train
+from tests.training.common import MSE, AfterEpoch, FakeTime, batch_norm_model, data, does, mae, model, stop_after, train
 
 
 @pytest.mark.parametrize("optimizer", ["auto", "cmalight", "adam-cosine"])
@@ -43,16 +44,11 @@ def test_patience_on_the_validation_loss_and_on_a_metric():
 
 
 def test_a_callback_may_stop_and_is_closed():
-    class StopAtTwo(StopAfter):
-        closed = False
-
-        def close(self):
-            self.closed = True
-
-    callbacks = [StopAtTwo(2), StopAtTwo(2)]
+    callbacks, closed = [stop_after(2), stop_after(2)], []
+    for number, callback in enumerate(callbacks):
+        callback.close = functools.partial(closed.append, number)
     _, result = train(max_epochs=10, callbacks=callbacks)
-    assert (result.status, result.epochs) == (Status.CALLBACK, 3)
-    assert [one.closed for one in callbacks] == [True, True]
+    assert (result.status, result.epochs, closed) == (Status.CALLBACK, 3, [0, 1])
 
 
 def test_an_optimizer_that_cannot_go_back_and_diverges_is_stopped():
@@ -146,34 +142,23 @@ def test_measuring_is_not_on_the_training_clock_and_the_optimizers_evaluations_a
     assert (result.evaluations, result.history[0].evaluations, result.history[0].evaluated_rows) == (2, 2, 20)
 
 
-class CtrlC:
-    """Pressed so many times at the end of the epoch of that number."""
-
-    closed = False
-
-    def __init__(self, epoch, times):
-        self.epoch, self.times = epoch, times
-
-    def on_epoch_end(self, record):
-        for _ in range(self.times if record.epoch == self.epoch else 0):
-            os.kill(os.getpid(), signal.SIGINT)
-
-    def close(self):
-        self.closed = True
+def ctrl_c():
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_ctrl_c_stops_at_the_next_batch_and_the_handler_is_put_back():
     handler = signal.getsignal(signal.SIGINT)
-    _, result = train(max_epochs=50, callbacks=[CtrlC(3, times=1)])
+    _, result = train(max_epochs=50, callbacks=[does(3, ctrl_c)])
     assert (result.status, result.epochs) == (Status.INTERRUPTED, 4)
     assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_a_second_ctrl_c_interrupts_at_once():
-    callback = CtrlC(2, times=2)
+    callbacks, closed = [does(2, ctrl_c), does(2, ctrl_c)], []
+    callbacks[0].close = lambda: closed.append(True)
     with pytest.raises(KeyboardInterrupt):
-        train(max_epochs=50, callbacks=[callback])
-    assert callback.closed
+        train(max_epochs=50, callbacks=callbacks)
+    assert closed
 
 
 @pytest.mark.parametrize(
@@ -194,8 +179,8 @@ def test_a_second_ctrl_c_interrupts_at_once():
         ({"batch_size": 0}, "batch_size"),
         ({"seed": -1}, "seed"),
         ({"threads": 0}, "threads"),
-        ({"callbacks": StopAfter(1)}, "a list of callbacks"),
-        ({"callbacks": [StopAfter]}, "an object with on_epoch_end"),
+        ({"callbacks": stop_after(1)}, "a list of callbacks"),
+        ({"callbacks": [AfterEpoch]}, "an object with on_epoch_end"),
         ({"metrics": MSE, "validation": data()}, "a list of functions"),
         ({"metrics": (mae, mae), "validation": data()}, "need different names"),
         ({"optimizer_options": 3}, "optimizer_options value: 3; expected a dict"),
@@ -276,13 +261,9 @@ def test_the_seed_determines_the_run_and_measuring_leaves_no_trace(optimizer):
 def test_with_validation_data_a_run_ends_on_the_best_weights_seen():
     x, y = data()
     states = []
-
-    class Keep:
-        def on_epoch_end(self, record):
-            states.append((record.validation_loss, copied_state(network)))
-
+    keep = AfterEpoch(lambda record: states.append((record.validation_loss, copied_state(network))))
     network = batch_norm_model()
-    options = {"max_epochs": 15, "validation": (x[:20], -y[:20]), "callbacks": [Keep()]}
+    options = {"max_epochs": 15, "validation": (x[:20], -y[:20]), "callbacks": [keep]}
     _, result = train(network, **options)
     best = min(range(15), key=lambda k: states[k][0])
     assert result.best_epoch == best < 14
@@ -299,11 +280,7 @@ def test_with_validation_data_a_run_ends_on_the_best_weights_seen():
 
 def test_small_steps_over_a_table_take_one_thread_and_the_callers_come_back():
     seen = []
-
-    class Look:
-        def on_epoch_end(self, record):
-            seen.append(torch.get_num_threads())
-
+    look = AfterEpoch(lambda record: seen.append(torch.get_num_threads()))
     x, y = torch.ones(40, 4), torch.ones(40, 1)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -314,7 +291,7 @@ def test_small_steps_over_a_table_take_one_thread_and_the_callers_come_back():
             (torch.ones(40, 3, 4), nn.Sequential(nn.Linear(4, 1), nn.Flatten(), nn.Linear(3, 1)), None),
             (x, nn.Sequential(nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 1, 4), nn.Flatten()), None),
         ):
-            train(network, pair=(inputs, y), max_epochs=1, callbacks=[Look()], threads=threads)
+            train(network, pair=(inputs, y), max_epochs=1, callbacks=[look], threads=threads)
             assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

@@ -231,10 +231,9 @@ _LOSSES: dict[type[nn.Module], LossKind] = {
 
 
 def lower_loss(loss_fn: Any, stack: Stack, targets: Tensor, job: Job) -> list[Tensor]:
-    """Put the loss of a stack's outputs against targets into the job; CannotCompile if it is not on the white list.
+    """Put the loss of a stack's outputs into the job; CannotCompile if it is not on the white list.
 
-    Returns:
-        The weights whose addresses are in the job, and which have to live as long as it.
+    The weights whose addresses are then in the job are returned: they have to live as long as it.
     """
     name, shape = type(loss_fn).__name__, stack.shape
     kind = _LOSSES.get(type(loss_fn))

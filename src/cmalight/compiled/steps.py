@@ -40,14 +40,9 @@ _STATE = {
 
 
 class Steps:
-    """The steps of one optimizer on the parameters of one model.
+    """The steps of one optimizer on the parameters of one model; CannotCompile if it is not on the white list.
 
-    Args:
-        optimizer: Whose options and state are used, and read anew at every call.
-        parameters: Of the model.
-
-    Raises:
-        CannotCompile: The optimizer is not on the white list.
+    Options and state of the optimizer are read anew at every call.
     """
 
     def __init__(self, optimizer: Optimizer, parameters: Sequence[nn.Parameter]) -> None:

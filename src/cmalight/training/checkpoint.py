@@ -67,11 +67,7 @@ class CheckpointFile:
         self.problem = ""
 
     def __enter__(self) -> CheckpointFile:
-        """Keep other runs away from the file.
-
-        Raises:
-            CheckpointError: Another run has it, or the path is not that of a regular file.
-        """
+        """Keep other runs away from the file; CheckpointError if one has it, or if it is no regular file."""
         lock_path = self.path.with_name(self.path.name + ".lock")
         for path in (self.path, lock_path):
             if path.is_symlink() or (path.exists() and not path.is_file()):
@@ -95,13 +91,9 @@ class CheckpointFile:
             self._lock.release()
 
     def load(self, apply: Callable[[dict[str, Any], History], None]) -> bool:
-        """Give the saved state and history, if there is a file, to `apply`.
+        """Give the saved state and history to `apply`; whether there is a file.
 
-        Returns:
-            Whether there was one.
-
-        Raises:
-            CheckpointError: The file cannot be used, or `apply` could not use what is in it; the file is left alone.
+        CheckpointError: the file cannot be used, or `apply` cannot use what is in it; the file is left alone.
         """
         if not self.path.exists():
             return False

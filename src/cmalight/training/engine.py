@@ -59,22 +59,22 @@ class Engine:
             self._fall_back(error)
             return
         self._evaluator = None if steps.objective is None else native(objective, batches, "train")
-        rest = batches.samples % batches.batch_size
-        self.sizes = [batches.batch_size] * (batches.samples // batches.batch_size) + [rest] * (rest > 0)
 
     def begin_epoch(self) -> Run | None:
         """Give the program the rows of the next epoch; what takes its steps, or None for an eager epoch."""
         if self._program is None:
             return None
         batches = self._batches
+        rows = batches.permutation(batches.epoch)
         try:
-            self._program.begin_epoch(batches.permutation(batches.epoch))
+            self._program.begin_epoch(rows)
             if self._evaluator is not None:
                 self._evaluator.refresh()
         except Exception as error:  # a callback may have changed anything; eager steps say what is wrong with data
             self._fall_back(error)
             return None
         batches.set_epoch(batches.epoch + 1)
+        self.sizes = [len(part) for part in rows.split(batches.batch_size)]
         return self._program.run
 
     def fast(self) -> Callable[[], float] | None:

@@ -18,7 +18,7 @@ from cmalight.evaluation.counting import refuse_broadcast
 from cmalight.evaluation.objective import Objective
 from cmalight.evaluation.randomness import devices_of, get_random_state, set_random_state
 from cmalight.training.checkpoint import CheckpointError, CheckpointFile, pack_modules, unpack_modules
-from cmalight.training.data import Pairs
+from cmalight.training.data import pairs_of
 from cmalight.training.engine import Engine
 from cmalight.training.history import EpochRecord, History, HistoryFile
 from cmalight.training.measuring import Measuring
@@ -73,22 +73,20 @@ class Training:
             self.engine.compile(self.steps)
             if self.engine.wanted == "compiled" and self.engine.reason:
                 self.tracker.display.note(f"not compiled: {self.engine.reason}")
-            pairs = Pairs(self.batches, self.objective.model, self.objective.loss_fn)
         while stop is None:
             try:
-                stop = self._epoch(pairs)
+                stop = self._epoch()
             except Stop as inside_an_epoch:
                 return inside_an_epoch.with_traceback(None)  # whose frames hold a batch
             with clock.paused():
                 stop = self._conclude_epoch() or stop or self._stop_between_epochs()
         return stop
 
-    def _epoch(self, pairs: Pairs) -> Stop | None:
+    def _epoch(self) -> Stop | None:
         """Take the steps of one epoch.
 
-        Raises:
-            Stop: Inside the epoch. The weights are where the last step put them, or, for an optimizer that
-                judges whole epochs, where the epoch began.
+        If Stop is raised, the weights are where the last step put them, or, for an optimizer that judges whole epochs,
+        where the epoch began.
         """
         steps, tracker = self.steps, self.tracker
         compiled = self.engine.begin_epoch()
@@ -98,7 +96,8 @@ class Training:
                 if compiled is not None:
                     steps.compiled(compiled, self.engine.sizes, tracker)
                 else:
-                    for inputs, targets, count in pairs:
+                    objective = self.objective
+                    for inputs, targets, count in pairs_of(self.batches, objective.model, objective.loss_fn):
                         tracker.before()
                         loss = steps.eager(functools.partial(self._backward, inputs, targets), count, tracker)
                         tracker.after(loss, [count])

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol, runtime_checkable
 
-import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -83,13 +82,14 @@ class PlainSteps:
 
     def compiled(self, run: Run, sizes: list[int], tracker: Tracker) -> None:
         """Take all steps of an epoch on batches of these sizes by `run`, in the tracker's chunks."""
-        for chunk in tracker.chunks(len(sizes)):
-            counts = sizes[chunk]
-            factors = [1.0] * len(counts)
-            if self._schedule is not None:
-                factors = [self._schedule(tracker.fraction(ahead + 0.5)) for ahead in range(len(counts))]
+        schedule = self._schedule or (lambda _: 1.0)
+
+        def take(chunk: slice) -> Tensor:
+            factors = [schedule(tracker.fraction(ahead + 0.5)) for ahead in range(len(sizes[chunk]))]
             self._factor = factors[-1]
-            tracker.after(run(factors), counts)
+            return run(factors)
+
+        tracker.in_chunks(sizes, take)
 
     @property
     def lr(self) -> float:
@@ -177,9 +177,7 @@ class WatchedSteps(PlainSteps):
     def compiled(self, run: Run, sizes: list[int], tracker: Tracker) -> None:
         """The optimizer cuts a chunk further at the ends of its windows."""
         optimizer: Any = self.optimizer  # a Controlled: Certified is not compiled
-        for chunk in tracker.chunks(len(sizes)):
-            counts = sizes[chunk]
-            tracker.after(optimizer.advance(len(counts), run), counts)
+        tracker.in_chunks(sizes, lambda chunk: optimizer.advance(len(sizes[chunk]), run))
 
     @property
     def lr(self) -> float:
@@ -232,15 +230,7 @@ class EpochSteps(PlainSteps):
 
     def compiled(self, run: Run, sizes: list[int], tracker: Tracker) -> None:
         """One call for all steps, so that the sum of the losses does not depend on how the chunks are cut."""
-
-        def run_in_chunks(factors: Sequence[float]) -> Tensor:
-            losses = []
-            for chunk in tracker.chunks(len(sizes)):
-                losses.append(run(factors[chunk]))
-                tracker.after(losses[-1], sizes[chunk])
-            return torch.cat(losses)
-
-        self._epoch.advance(sizes, run_in_chunks)
+        self._epoch.advance(sizes, lambda factors: tracker.in_chunks(sizes, lambda chunk: run(factors[chunk])))
 
     @property
     def lr(self) -> float:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from cmalight.evaluation.norms import accumulation_dtype
@@ -140,11 +141,7 @@ class Tracker:
         return self._call_callbacks()
 
     def batch_loss(self) -> float:
-        """The mean loss of the batches of the epoch.
-
-        Raises:
-            ValueError: There was no batch.
-        """
+        """The mean loss of the batches of the epoch; ValueError if there was none."""
         if not self._epoch_loss.samples:
             raise ValueError("The data gave no batch; it must give at least one on every pass")
         return self._epoch_loss.mean()
@@ -159,11 +156,7 @@ class Tracker:
         return Stop(Status.INTERRUPTED, "interrupted by Ctrl-C") if self.interrupts.requested else None
 
     def stop_if_asked(self) -> None:
-        """Asked before each batch, also of an evaluation.
-
-        Raises:
-            Stop: The time is over, or somebody pressed Ctrl-C.
-        """
+        """Asked before each batch, also of an evaluation; raises Stop if the time is over, or after a Ctrl-C."""
         if (stop := self.rules.out_of_time(self.clock.seconds()) or self.interrupted()) is not None:
             raise stop
 
@@ -174,11 +167,7 @@ class Tracker:
         self.display.position(self._passes(), self.clock.seconds())
 
     def after(self, losses: Tensor, counts: Sequence[float]) -> None:
-        """Called after one eager step, with its loss and its samples, or a chunk of compiled ones.
-
-        Raises:
-            Stop: A callback asks for it.
-        """
+        """Called after an eager step, with its loss and its samples, or a chunk of compiled ones; may raise Stop."""
         self.steps, self.batch = self.steps + len(counts), self.batch + len(counts)
         self._epoch_loss.add(losses, counts)
         if not self._due:
@@ -188,19 +177,26 @@ class Tracker:
         if self.batch != self._batches_per_epoch and (stop := self._call_callbacks()) is not None:
             raise stop
 
-    def chunks(self, steps: int) -> Iterator[slice]:
-        """Cut the steps of an epoch into chunks that take a moment and end at the steps callbacks ask for."""
+    def in_chunks(self, sizes: Sequence[float], take: Callable[[slice], Tensor]) -> Tensor:
+        """Take the steps of an epoch, on batches of these sizes, by `take`, which gives their losses; and all losses.
+
+        A chunk of steps takes a moment, and ends at a step that a callback asks for.
+        """
+        losses: list[Tensor] = []
         first, wanted = 0, 1
-        while first < steps:
+        while first < len(sizes):
             self.before()
-            count = min(wanted, steps - first, *(max(1, due - self.steps) for due in self._due if due is not None))
-            started = self.clock.seconds()
-            yield slice(first, first + count)
+            dues = (max(1, due - self.steps) for due in self._due if due is not None)
+            count = min(wanted, len(sizes) - first, *dues)
+            chunk, started = slice(first, first + count), self.clock.seconds()
+            losses.append(take(chunk))
+            self.after(losses[-1], sizes[chunk])
             first += count
             if self.clock.seconds() - started > _CHUNK_SECONDS / 2:
                 wanted = max(1, count // 2)
             elif count == wanted:
                 wanted *= 2
+        return torch.cat(losses)
 
     def fraction(self, ahead: float) -> float:
         """The fraction of the run that is done `ahead` batches from now."""
