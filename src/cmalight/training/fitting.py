@@ -241,7 +241,7 @@ def _steps(
         about = {"solver": solver.name, "schedule": solver.schedule and solver.schedule.keywords}
         more = {"objective": objective, **tracker.budget()} if solver.watches else {}
         made = solver.make(model if solver.takes_model else model.parameters(), **more)
-        return steps_of(made, objective, solver.schedule), about
+        return steps_of(made, tracker, objective, solver.schedule), about
     if options:
         raise ValueError("optimizer_options go with an optimizer's name; a ready optimizer has its options already")
     if not isinstance(optimizer, Optimizer):
@@ -249,7 +249,7 @@ def _steps(
     known = {id(p) for p in model.parameters()}
     if not any(id(p) in known for group in optimizer.param_groups for p in group["params"]):
         raise ValueError("The optimizer holds no parameter of the model: make it from model.parameters()")
-    return steps_of(optimizer, objective, None), {"solver": "given", "schedule": None}
+    return steps_of(optimizer, tracker, objective, None), {"solver": "given", "schedule": None}
 
 
 def _path(name: str, given: str | os.PathLike[str] | None) -> Path | None:

@@ -94,12 +94,12 @@ class Training:
         with steps.training_point(), self._evaluating():
             with steps.epoch():
                 if compiled is not None:
-                    steps.compiled(compiled, self.engine.sizes, tracker)
+                    steps.compiled(compiled, self.engine.sizes)
                 else:
                     objective = self.objective
                     for inputs, targets, count in pairs_of(self.batches, objective.model, objective.loss_fn):
                         tracker.before()
-                        loss = steps.eager(functools.partial(self._backward, inputs, targets), count, tracker)
+                        loss = steps.eager(functools.partial(self._backward, inputs, targets), count)
                         tracker.after(loss, [count])
             return tracker.end_epoch()
 

@@ -47,8 +47,9 @@ class PlainSteps:
     engine, if it knows it. `objective` is the `Objective` that is evaluated, if any.
     """
 
-    def __init__(self, optimizer: Optimizer, schedule: Schedule | None = None) -> None:
+    def __init__(self, optimizer: Optimizer, tracker: Tracker, schedule: Schedule | None = None) -> None:
         self.optimizer = self.base = self.compilable = optimizer
+        self.tracker = tracker
         self.objective: Objective | None = None
         self._schedule, self._factor = schedule, 1.0
         closure = inspect.signature(optimizer.step).parameters.get("closure")
@@ -58,11 +59,11 @@ class PlainSteps:
         """Enclose the steps of one epoch."""
         return nullcontext()
 
-    def eager(self, backward: Backward, count: float, tracker: Tracker) -> Tensor:  # noqa: ARG002
+    def eager(self, backward: Backward, count: float) -> Tensor:  # noqa: ARG002
         """Take one step on a batch of `count` samples, and give its loss; before and after, lr is the user's."""
         if self._schedule is None:
             return self._step(backward)
-        self._factor = self._schedule(tracker.fraction(0.5))
+        self._factor = self._schedule(self.tracker.fraction(0.5))
         groups = self.optimizer.param_groups
         peaks = [group["lr"] for group in groups]
         for group, peak in zip(groups, peaks, strict=True):
@@ -80,16 +81,16 @@ class PlainSteps:
         self.optimizer.step()
         return loss
 
-    def compiled(self, run: Run, sizes: list[int], tracker: Tracker) -> None:
+    def compiled(self, run: Run, sizes: list[int]) -> None:
         """Take all steps of an epoch on batches of these sizes by `run`, in the tracker's chunks."""
         schedule = self._schedule or (lambda _: 1.0)
 
         def take(chunk: slice) -> Tensor:
-            factors = [schedule(tracker.fraction(ahead + 0.5)) for ahead in range(len(sizes[chunk]))]
+            factors = [schedule(self.tracker.fraction(ahead + 0.5)) for ahead in range(len(sizes[chunk]))]
             self._factor = factors[-1]
             return run(factors)
 
-        tracker.in_chunks(sizes, take)
+        self.tracker.in_chunks(sizes, take)
 
     @property
     def lr(self) -> float:
@@ -142,8 +143,8 @@ class WatchedSteps(PlainSteps):
 
     optimizer: Controlled | Certified
 
-    def __init__(self, optimizer: Controlled | Certified) -> None:
-        super().__init__(optimizer)
+    def __init__(self, optimizer: Controlled | Certified, tracker: Tracker) -> None:
+        super().__init__(optimizer, tracker)
         self.base = optimizer.base
         if isinstance(optimizer, Controlled):  # Certified takes plain gradient steps beside those of its base
             self.compilable = optimizer.base
@@ -168,16 +169,16 @@ class WatchedSteps(PlainSteps):
             if (report := self.optimizer.report) is not None and report is not before:
                 self._outcomes.append(report.outcome)
 
-    def eager(self, backward: Backward, count: float, tracker: Tracker) -> Tensor:  # noqa: ARG002
+    def eager(self, backward: Backward, count: float) -> Tensor:  # noqa: ARG002
         """The optimizer is told the loss that the step has anyway."""
         loss = backward()
         self.optimizer.step(loss)
         return loss
 
-    def compiled(self, run: Run, sizes: list[int], tracker: Tracker) -> None:
+    def compiled(self, run: Run, sizes: list[int]) -> None:
         """The optimizer cuts a chunk further at the ends of its windows."""
         optimizer: Any = self.optimizer  # a Controlled: Certified is not compiled
-        tracker.in_chunks(sizes, lambda chunk: optimizer.advance(len(sizes[chunk]), run))
+        self.tracker.in_chunks(sizes, lambda chunk: optimizer.advance(len(sizes[chunk]), run))
 
     @property
     def lr(self) -> float:
@@ -196,8 +197,8 @@ class EpochSteps(PlainSteps):
 
     optimizer: EpochOptimizer
 
-    def __init__(self, optimizer: EpochOptimizer, objective: Objective) -> None:
-        super().__init__(optimizer)
+    def __init__(self, optimizer: EpochOptimizer, tracker: Tracker, objective: Objective) -> None:
+        super().__init__(optimizer, tracker)
         self.objective = objective if optimizer.needs_objective else None
         if self.objective is not None and length_of(objective.data) is None:
             raise ValueError(
@@ -221,16 +222,16 @@ class EpochSteps(PlainSteps):
         if stopped is not None:
             raise stopped
 
-    def eager(self, backward: Backward, count: float, tracker: Tracker) -> Tensor:  # noqa: ARG002
+    def eager(self, backward: Backward, count: float) -> Tensor:
         """The epoch observes the loss of every batch."""
         loss = backward()
         self._epoch.observe(loss, count)
         self.optimizer.step()
         return loss
 
-    def compiled(self, run: Run, sizes: list[int], tracker: Tracker) -> None:
+    def compiled(self, run: Run, sizes: list[int]) -> None:
         """One call for all steps, so that the sum of the losses does not depend on how the chunks are cut."""
-        self._epoch.advance(sizes, lambda factors: tracker.in_chunks(sizes, lambda chunk: run(factors[chunk])))
+        self._epoch.advance(sizes, lambda factors: self.tracker.in_chunks(sizes, lambda chunk: run(factors[chunk])))
 
     @property
     def lr(self) -> float:
@@ -254,10 +255,10 @@ class EpochSteps(PlainSteps):
         return self.optimizer.has_converged
 
 
-def steps_of(optimizer: Optimizer, objective: Objective, schedule: Schedule | None) -> PlainSteps:
+def steps_of(optimizer: Optimizer, tracker: Tracker, objective: Objective, schedule: Schedule | None) -> PlainSteps:
     """The steps of an optimizer by its kind; the objective is for whole epochs, the schedule for a plain optimizer."""
     if isinstance(optimizer, Controlled | Certified):
-        return WatchedSteps(optimizer)
+        return WatchedSteps(optimizer, tracker)
     if isinstance(optimizer, EpochOptimizer):
-        return EpochSteps(optimizer, objective)
-    return PlainSteps(optimizer, schedule)
+        return EpochSteps(optimizer, tracker, objective)
+    return PlainSteps(optimizer, tracker, schedule)
