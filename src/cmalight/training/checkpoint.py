@@ -5,6 +5,7 @@ A checkpoint belongs to a run if all that defines the run is equal, in words: `i
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import glob
@@ -59,9 +60,9 @@ class CheckpointFile:
     could not be written.
     """
 
-    def __init__(self, path: Path, identity: Mapping[str, str]) -> None:
+    def __init__(self, path: Path, identity: dict[str, str]) -> None:
         self.path = path
-        self._identity = dict(identity)
+        self._identity = identity
         self._waiting: tuple[dict[str, Any], History, int] | None = None
         self._next_save = -math.inf
         self.problem = ""
@@ -106,16 +107,12 @@ class CheckpointFile:
         return True
 
     def _read(self) -> dict[str, Any]:
-        try:
-            with zipfile.ZipFile(self.path) as archive:
-                damaged = archive.testzip()  # torch does not compare checksums
-            content = None if damaged else torch.load(self.path, map_location="cpu", weights_only=True)
-        except Exception as error:  # a file may make the reader raise anything
-            raise CheckpointError(f"{self.path} is damaged, or no checkpoint of cmalight. {_ADVICE}") from error
+        content = None
+        with contextlib.suppress(Exception), zipfile.ZipFile(self.path) as archive:  # a file may raise anything
+            if archive.testzip() is None:  # torch does not compare checksums
+                content = torch.load(self.path, map_location="cpu", weights_only=True)
         if not isinstance(content, dict) or content.get("format") != KIND:
-            raise CheckpointError(
-                f"{self.path} is {'damaged' if damaged else 'not a checkpoint of cmalight'}. {_ADVICE}"
-            )
+            raise CheckpointError(f"{self.path} is damaged, or no checkpoint of cmalight. {_ADVICE}")
         if (version := content.get("version")) != VERSION:
             raise CheckpointError(
                 f"{self.path} has checkpoint format {version}, but this version of cmalight reads {VERSION}. {_ADVICE}"

@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 from torch.optim import Optimizer
 
+from cmalight.compiled.steps import scaled_lr
 from cmalight.evaluation.objective import Objective
 from cmalight.optim.certified import Certified
 from cmalight.optim.controlled import Controlled
@@ -64,15 +65,8 @@ class PlainSteps:
         if self._schedule is None:
             return self._step(backward)
         self._factor = self._schedule(self.tracker.fraction(0.5))
-        groups = self.optimizer.param_groups
-        peaks = [group["lr"] for group in groups]
-        for group, peak in zip(groups, peaks, strict=True):
-            group["lr"] = peak * self._factor
-        try:
+        with scaled_lr(self.optimizer, self._factor):
             return self._step(backward)
-        finally:
-            for group, peak in zip(groups, peaks, strict=True):
-                group["lr"] = peak
 
     def _step(self, backward: Backward) -> Tensor:
         if self._needs_closure:
