@@ -126,7 +126,7 @@ def named_metrics(given: Any, monitor: str, patience: int | None, *, has_validat
 
 
 def native(objective: Objective, data: Any, mode: Literal["train", "eval"]) -> Evaluator | None:
-    """The kernel's evaluation of an objective's model and loss on some data; None if it cannot be had."""
+    """The kernel's evaluation of an objective's model and loss on some data; None if it does not know them."""
     with contextlib.suppress(Exception):  # the eager evaluation needs no reason
         return Evaluator(objective.model, objective.loss_fn, data, mode=mode)
     return None
