@@ -24,11 +24,10 @@ def eager_steps(
     batches: TensorBatches,
     permutation: Tensor,
     factors: Sequence[float],
-    first: int = 0,
 ) -> Tensor:
     """What `Program.run` does, step by step."""
     losses = []
-    for number, factor in enumerate(factors, first):
+    for number, factor in enumerate(factors):
         rows = permutation[number * batches.batch_size : (number + 1) * batches.batch_size]
         inputs, targets = (t[rows] for t in batches.tensors)
         optimizer.zero_grad()

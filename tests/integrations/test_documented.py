@@ -7,13 +7,7 @@ import pytest
 
 for library in ("lightning", "accelerate", "transformers"):
     pytest.importorskip(library)
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "guides" / "integrations.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-
-
-def test_the_page_is_at_most_two_screens():
-    assert re.findall(r"^## (.*)$", PAGE, re.MULTILINE) == ["Lightning", "Hugging Face Trainer", "Accelerate"]
-    assert len(PAGE.splitlines()) <= 120
+PAGE = Path(__file__).parent.parent.parent / "docs" / "guides" / "integrations.md"
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -24,7 +18,7 @@ def test_the_page_is_at_most_two_screens():
 def test_the_code_runs_as_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
-    for block in BLOCKS:
+    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
         exec(block, names)
     assert names["controlled"].report is not None
     assert names["watched"].report is not None

@@ -42,14 +42,26 @@ def without_times(history):
     return [replace(record, seconds=0.0) for record in history]
 
 
-class StopAfter:
+class AfterEpoch:
+    """A callback: a function of the record; where it returns True the run stops."""
+
+    def __init__(self, function):
+        self.on_epoch_end = function
+
+
+def stop_after(epoch):
     """A callback that stops after the epoch of that number."""
+    return AfterEpoch(lambda record: record.epoch == epoch)
 
-    def __init__(self, epoch):
-        self.epoch = epoch
 
-    def on_epoch_end(self, record):
-        return record.epoch == self.epoch
+def does(epoch, action):
+    """A callback that does something after the epoch of that number."""
+
+    def callback(record):
+        if record.epoch == epoch:
+            action()
+
+    return AfterEpoch(callback)
 
 
 class FakeTime:

@@ -9,15 +9,32 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from cmalight import Status, TensorBatches, fit
+from cmalight import Objective, Status, TensorBatches, fit
+from cmalight.training import SampleWeighted, with_weights
 from tests.training.common import MSE, data, model, train
 
+X, Y = data()
+FRAME = pandas.DataFrame(X.numpy(), index=range(100, 160))
 
-def test_numpys_double_precision_is_brought_to_the_models_precision():
-    x, y = (t.numpy() for t in data())
-    network = nn.Linear(4, 1)
-    assert train(network, pair=(x, y), max_epochs=2)[1].epochs == 2
-    assert network.weight.dtype == torch.float32
+
+@pytest.mark.parametrize(
+    ("pair", "network", "loss_fn"),
+    [
+        ((X.numpy(), Y.numpy()), nn.Linear(4, 1), MSE),  # NumPy's double precision for a float32 model
+        ((FRAME, pandas.Series(Y[:, 0].numpy(), index=FRAME.index)), model(), MSE),
+        ((numpy.asfortranarray(X), Y), model(), MSE),
+        ((X.tolist(), Y.tolist()), model(), MSE),
+        ((X, torch.arange(60, dtype=torch.int32) % 3), nn.Linear(4, 3).double(), nn.CrossEntropyLoss()),
+        (TensorBatches(X, Y, batch_size=30, order="fixed"), model(), MSE),
+    ],
+    ids=["numpy", "pandas", "by columns", "lists", "int32 labels", "tensor batches"],
+)
+def test_what_can_be_tensors_is_data_and_is_compiled(pair, network, loss_fn):
+    dtype = network.state_dict().popitem()[1].dtype
+    _, result = train(network, pair=pair, loss_fn=loss_fn, validation=pair, engine="auto", max_epochs=2)
+    assert (result.epochs, result.history[0].validation_loss is not None) == (2, True)
+    assert (result.engine, result.engine_reason) == (train(engine="auto", max_epochs=1)[1].engine, "")
+    assert network.state_dict().popitem()[1].dtype == dtype
 
 
 class HalfBody(nn.Module):
@@ -118,28 +135,6 @@ def test_layers_frozen_in_eval_mode_stay_so_and_a_model_in_eval_mode_is_trained(
     assert train(network.eval(), max_epochs=1)[0][1].training
 
 
-def test_pandas_columns_and_lists_are_data():
-    x, y = data()
-    frame = pandas.DataFrame(x.numpy(), index=range(100, 160))
-    assert train(pair=(frame, pandas.Series(y[:, 0].numpy(), index=frame.index)), max_epochs=2)[1].epochs == 2
-    x = numpy.random.default_rng(0).random((20, 4))
-    assert train(pair=(x.tolist(), x.sum(1).tolist()), max_epochs=2)[1].epochs == 2
-
-
-def test_tables_of_pandas_and_arrays_by_columns_are_compiled():
-    x, y = (t.numpy() for t in data())
-    expected = train(engine="auto", max_epochs=1)[1]
-    for inputs in (pandas.DataFrame(x), numpy.asfortranarray(x)):
-        _, result = train(pair=(inputs, y), engine="auto", max_epochs=1)
-        assert (result.engine, result.engine_reason) == (expected.engine, expected.engine_reason)
-
-
-def test_labels_may_be_any_whole_numbers():
-    labels = torch.arange(60, dtype=torch.int32) % 3
-    network = nn.Linear(4, 3).double()
-    assert train(network, pair=(data()[0], labels), loss_fn=nn.CrossEntropyLoss(), max_epochs=1)[1].epochs == 1
-
-
 class Point(NamedTuple):
     x: torch.Tensor
     y: torch.Tensor
@@ -196,12 +191,6 @@ def test_bad_data_is_refused(pair, message):
             train(validation=pair)
 
 
-def test_tensor_batches_are_used_as_they_are():
-    batches = TensorBatches(*data(), batch_size=30, order="fixed")
-    _, result = train(pair=batches, validation=batches, measure_train_loss=True, max_epochs=3)
-    assert (batches.epoch, result.epochs) == (3, 3)
-
-
 class Stream(IterableDataset):
     def __init__(self, endless):
         self.endless = endless
@@ -236,3 +225,29 @@ def test_an_optimizer_of_another_model_is_refused():
         train(model(), optimizer=torch.optim.Adam(model().parameters()))
     with pytest.raises(ValueError, match="a ready optimizer has its options already"):
         fit(m := model(), MSE, data(), optimizer=torch.optim.Adam(m.parameters()), optimizer_options={"lr": 1.0})
+
+
+def test_weighted_batches_add_up_to_the_weighted_whole():
+    x, y = data(60)
+    weight = torch.rand(60, dtype=torch.float64)
+    network = model()
+    each = (network(x) - y).square().mean(1).detach()
+    batches = TensorBatches(x, with_weights(y, weight), batch_size=7)
+    found = Objective(network, SampleWeighted(nn.MSELoss()), batches)()
+    assert found == pytest.approx(float((weight * each).sum() / weight.sum()), rel=1e-12)
+
+
+def test_labels_of_classes_may_be_weighted():
+    torch.manual_seed(0)
+    x, y = torch.randn(60, 4), torch.randint(0, 3, (60,))
+    weight, network = torch.tensor([0.5, 1.0, 3.0]), nn.Linear(4, 3)
+    found = SampleWeighted(nn.CrossEntropyLoss())(network(x), with_weights(y, weight[y]))
+    assert found.item() == pytest.approx(nn.CrossEntropyLoss(weight=weight)(network(x), y).item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("weight", [[1.0], [-1.0, 1.0], [0.0, 0.0], [float("nan"), 1.0]], ids=str)
+def test_weights_that_are_none_are_refused(weight):
+    with pytest.raises(ValueError, match="Invalid weights"):
+        with_weights([1.0, 2.0], weight)
+    with pytest.raises(ValueError, match="has no reduction"):
+        SampleWeighted(nn.Linear(1, 1))

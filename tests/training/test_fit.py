@@ -1,5 +1,6 @@
 """fit: each stop rule has its status, the clocks, Ctrl-C, random numbers, threads, and the best weights."""
 
+import functools
 import os
 import random
 import signal
@@ -13,7 +14,7 @@ from torch import nn
 from cmalight import CMALight, Controlled, Objective, Status, TensorBatches
 from cmalight.optim.certified import Certified
 from tests.helpers import copied_state, same_state
-from tests.training.common import MSE, FakeTime, StopAfter, batch_norm_model, data, mae, model, train
+from tests.training.common import MSE, AfterEpoch, FakeTime, batch_norm_model, data, does, mae, model, stop_after, train
 
 
 @pytest.mark.parametrize("optimizer", ["auto", "cmalight", "adam-cosine"])
@@ -25,12 +26,11 @@ def test_no_epochs_at_all_is_allowed(optimizer):
     assert same_state(network.state_dict(), before)
 
 
-def test_target_loss_by_the_batches_or_by_the_true_loss():
-    _, result = train(max_epochs=500, target_loss=0.05)
+@pytest.mark.parametrize(("loss", "measured"), [("batch_loss", False), ("train_loss", True)])
+def test_target_loss_by_the_batches_or_by_the_true_loss(loss, measured):
+    _, result = train(max_epochs=500, target_loss=0.05, measure_train_loss=measured)
     assert result.status is Status.TARGET_LOSS
-    assert result.history[-1].batch_loss <= 0.05 < result.history[-2].batch_loss
-    _, result = train(max_epochs=500, target_loss=0.05, measure_train_loss=True)
-    assert result.history[-1].train_loss <= 0.05 < result.history[-2].train_loss
+    assert getattr(result.history[-1], loss) <= 0.05 < getattr(result.history[-2], loss)
 
 
 def test_patience_on_the_validation_loss_and_on_a_metric():
@@ -44,16 +44,11 @@ def test_patience_on_the_validation_loss_and_on_a_metric():
 
 
 def test_a_callback_may_stop_and_is_closed():
-    class StopAtTwo(StopAfter):
-        closed = False
-
-        def close(self):
-            self.closed = True
-
-    callbacks = [StopAtTwo(2), StopAtTwo(2)]
+    callbacks, closed = [stop_after(2), stop_after(2)], []
+    for number, callback in enumerate(callbacks):
+        callback.close = functools.partial(closed.append, number)
     _, result = train(max_epochs=10, callbacks=callbacks)
-    assert (result.status, result.epochs) == (Status.CALLBACK, 3)
-    assert [one.closed for one in callbacks] == [True, True]
+    assert (result.status, result.epochs, closed) == (Status.CALLBACK, 3, [0, 1])
 
 
 def test_an_optimizer_that_cannot_go_back_and_diverges_is_stopped():
@@ -92,12 +87,15 @@ def test_the_processors_clock_does_not_run_while_others_have_the_processor(monke
     assert 0.95 <= result.seconds <= 1.05  # ten batches
 
 
-def test_the_time_limit_is_checked_before_every_batch_and_the_steps_of_torchs_optimizers_stand(monkeypatch):
+@pytest.mark.parametrize("optimizer", ["auto", "adam"])
+def test_the_time_limit_is_checked_before_every_batch_and_steps_before_it_stand(monkeypatch, optimizer):
     slow = Slow(model(), FakeTime(monkeypatch))
     before = copied_state(slow)
-    _, result = train(slow, time_limit=9.5, max_epochs=None)
+    _, result = train(slow, optimizer=optimizer, time_limit=40.5, max_epochs=None)
     assert result.status is Status.TIME_LIMIT
-    assert (result.epochs, result.seconds) == (1, 10.0)  # six batches, and four of the next epoch
+    steps = result.optimizer.steps if optimizer == "auto" else result.position.steps
+    assert 6 * result.epochs < steps  # it ends inside an epoch
+    assert optimizer == "auto" or (steps, result.seconds) == (41, 41.0)
     assert not same_state(slow.state_dict(), before)
 
 
@@ -124,15 +122,6 @@ def test_after_a_run_its_time_limit_does_not_end_evaluations(monkeypatch):
     assert objective() > 0
 
 
-def test_steps_of_auto_before_a_time_limit_are_not_lost(monkeypatch):
-    slow = Slow(model(), FakeTime(monkeypatch))
-    before = copied_state(slow)
-    _, result = train(slow, optimizer="auto", time_limit=40.5, max_epochs=None)  # inside an epoch
-    assert result.status is Status.TIME_LIMIT
-    assert 6 * result.epochs < result.optimizer.steps
-    assert not same_state(slow.state_dict(), before)
-
-
 def test_by_the_clock_the_learning_rate_ends_at_almost_nothing(monkeypatch):
     for optimizer in ("auto", "adam-wsd"):
         slow = Slow(model(), FakeTime(monkeypatch))
@@ -153,34 +142,23 @@ def test_measuring_is_not_on_the_training_clock_and_the_optimizers_evaluations_a
     assert (result.evaluations, result.history[0].evaluations, result.history[0].evaluated_rows) == (2, 2, 20)
 
 
-class CtrlC:
-    """Pressed so many times at the end of the epoch of that number."""
-
-    closed = False
-
-    def __init__(self, epoch, times):
-        self.epoch, self.times = epoch, times
-
-    def on_epoch_end(self, record):
-        for _ in range(self.times if record.epoch == self.epoch else 0):
-            os.kill(os.getpid(), signal.SIGINT)
-
-    def close(self):
-        self.closed = True
+def ctrl_c():
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_ctrl_c_stops_at_the_next_batch_and_the_handler_is_put_back():
     handler = signal.getsignal(signal.SIGINT)
-    _, result = train(max_epochs=50, callbacks=[CtrlC(3, times=1)])
+    _, result = train(max_epochs=50, callbacks=[does(3, ctrl_c)])
     assert (result.status, result.epochs) == (Status.INTERRUPTED, 4)
     assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_a_second_ctrl_c_interrupts_at_once():
-    callback = CtrlC(2, times=2)
+    callbacks, closed = [does(2, ctrl_c), does(2, ctrl_c)], []
+    callbacks[0].close = lambda: closed.append(True)
     with pytest.raises(KeyboardInterrupt):
-        train(max_epochs=50, callbacks=[callback])
-    assert callback.closed
+        train(max_epochs=50, callbacks=callbacks)
+    assert closed
 
 
 @pytest.mark.parametrize(
@@ -201,8 +179,8 @@ def test_a_second_ctrl_c_interrupts_at_once():
         ({"batch_size": 0}, "batch_size"),
         ({"seed": -1}, "seed"),
         ({"threads": 0}, "threads"),
-        ({"callbacks": StopAfter(1)}, "a list of callbacks"),
-        ({"callbacks": [StopAfter]}, "an object with on_epoch_end"),
+        ({"callbacks": stop_after(1)}, "a list of callbacks"),
+        ({"callbacks": [AfterEpoch]}, "an object with on_epoch_end"),
         ({"metrics": MSE, "validation": data()}, "a list of functions"),
         ({"metrics": (mae, mae), "validation": data()}, "need different names"),
         ({"optimizer_options": 3}, "optimizer_options value: 3; expected a dict"),
@@ -280,24 +258,12 @@ def test_the_seed_determines_the_run_and_measuring_leaves_no_trace(optimizer):
     assert not same_state(first, run(4))
 
 
-def test_the_true_loss_is_the_same_after_an_epoch_that_was_undone():
-    """With dropout, too: a measurement draws the same random numbers each time."""
-    options = {"optimizer": "cmalight", "optimizer_options": {"lr": 1e6}, "order": "fixed"}
-    _, result = train(model(dropout=0.5), max_epochs=3, measure_train_loss=True, **options)
-    assert [record.alpha for record in result.history] == [0.0, 0.0, 0.0]
-    assert len({record.train_loss for record in result.history}) == 1
-
-
 def test_with_validation_data_a_run_ends_on_the_best_weights_seen():
     x, y = data()
     states = []
-
-    class Keep:
-        def on_epoch_end(self, record):
-            states.append((record.validation_loss, copied_state(network)))
-
+    keep = AfterEpoch(lambda record: states.append((record.validation_loss, copied_state(network))))
     network = batch_norm_model()
-    options = {"max_epochs": 15, "validation": (x[:20], -y[:20]), "callbacks": [Keep()]}
+    options = {"max_epochs": 15, "validation": (x[:20], -y[:20]), "callbacks": [keep]}
     _, result = train(network, **options)
     best = min(range(15), key=lambda k: states[k][0])
     assert result.best_epoch == best < 14
@@ -305,23 +271,16 @@ def test_with_validation_data_a_run_ends_on_the_best_weights_seen():
     states.clear()
     train(network := batch_norm_model(), restore_best=False, **options)
     assert same_state(network.state_dict(), states[-1][1])
-
-
-def test_restore_best_without_validation_looks_at_the_true_training_loss():
-    network = model()
+    network = model()  # without validation data the true training loss decides
     optimizer = torch.optim.SGD(network.parameters(), lr=20.0)
     _, result = train(network, optimizer=optimizer, max_epochs=10, restore_best=True)
     losses = [record.train_loss for record in result.history]
-    assert MSE(network(data()[0]), data()[1]).item() == pytest.approx(min(losses), rel=1e-12)
+    assert MSE(network(x), y).item() == pytest.approx(min(losses), rel=1e-12)
 
 
 def test_small_steps_over_a_table_take_one_thread_and_the_callers_come_back():
     seen = []
-
-    class Look:
-        def on_epoch_end(self, record):
-            seen.append(torch.get_num_threads())
-
+    look = AfterEpoch(lambda record: seen.append(torch.get_num_threads()))
     x, y = torch.ones(40, 4), torch.ones(40, 1)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -332,7 +291,7 @@ def test_small_steps_over_a_table_take_one_thread_and_the_callers_come_back():
             (torch.ones(40, 3, 4), nn.Sequential(nn.Linear(4, 1), nn.Flatten(), nn.Linear(3, 1)), None),
             (x, nn.Sequential(nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 1, 4), nn.Flatten()), None),
         ):
-            train(network, pair=(inputs, y), max_epochs=1, callbacks=[Look()], threads=threads)
+            train(network, pair=(inputs, y), max_epochs=1, callbacks=[look], threads=threads)
             assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

@@ -11,7 +11,7 @@ import pytest
 from cmalight.training import EpochRecord, History, TensorBoard
 from cmalight.training.history import Display
 from cmalight.training.stopping import StopRules
-from tests.training.common import MSE, data, mae, train
+from tests.training.common import MSE, AfterEpoch, data, mae, train
 
 RECORD = EpochRecord(3, 1.5, 0.25, 0.5, "accepted", 2, validation_loss=0.3, metrics={"mae": 0.75})
 RULES = StopRules(max_epochs=10)
@@ -58,12 +58,8 @@ def test_to_pandas_has_a_row_per_epoch_and_a_column_per_metric():
 def test_json_lines_grow_with_the_run_and_make_the_same_records(tmp_path):
     path = tmp_path / "history.jsonl"
     lines = []
-
-    class Count:
-        def on_epoch_end(self, record):
-            lines.append(len(path.read_text().splitlines()))
-
-    _, result = train(max_epochs=3, history_file=path, callbacks=[Count()])
+    count = AfterEpoch(lambda record: lines.append(len(path.read_text().splitlines())))
+    _, result = train(max_epochs=3, history_file=path, callbacks=[count])
     assert lines == [1, 2, 3]
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [EpochRecord(**row) for row in rows] == list(result.history)

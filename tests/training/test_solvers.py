@@ -8,19 +8,18 @@ import schedulefree
 import torch
 from torch import nn
 
-from cmalight import CMALight, Controlled, Objective, TensorBatches, fit
+from cmalight import CMALight, Controlled, Objective, TensorBatches
 from cmalight.training import known_solvers, make_solver
 from cmalight.training.solvers import MuonAndAdamW, cosine, wsd
 from tests.helpers import MSE, copied_state, needs_muon, network, same_state, table
-from tests.training.common import StopAfter
+from tests.training.common import stop_after, train
 
 DATA = table(samples=120)
 
 
 def fitted(optimizer, *, epochs=8, model=None, **more):
     model = network() if model is None else model
-    options = {"batch_size": 20, "max_epochs": epochs, "progress": False, "engine": "eager", **more}
-    return model, fit(model, MSE, DATA, optimizer=optimizer, **options)
+    return train(model, pair=DATA, optimizer=optimizer, batch_size=20, max_epochs=epochs, **more)
 
 
 def test_the_names_are_those_of_the_guide():
@@ -41,7 +40,7 @@ def test_every_solver_lowers_the_loss_and_resumes_bit_for_bit(name, tmp_path):
     assert result.history[-1].train_loss < result.history[0].train_loss
     for epoch in (0, 4):
         file = tmp_path / f"{epoch}.pt"
-        fitted(name, model=network().float(), checkpoint=file, callbacks=[StopAfter(epoch)], **options)
+        fitted(name, model=network().float(), checkpoint=file, callbacks=[stop_after(epoch)], **options)
         parts, resumed = fitted(name, model=network().float(), checkpoint=file, **options)
         assert resumed.resumed_at == epoch + 1
         assert same_state(copied_state(whole), copied_state(parts))

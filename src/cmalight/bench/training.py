@@ -23,10 +23,7 @@ from cmalight.errors import DataError
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.objective import Objective
 from cmalight.rules.outcome import Outcome
-from cmalight.training import FitResult, fit
-from cmalight.training.callbacks import Position
-from cmalight.training.measuring import accuracy, measure
-from cmalight.training.solvers import make_solver
+from cmalight.training import FitResult, Position, accuracy, fit, make_solver, measure
 
 # A forward pass over the data, in training passes (forward and backward); see `Points`.
 _FORWARD_FRACTION = 1 / 3

@@ -1,4 +1,4 @@
-"""The white list of layers: from a model to the kernel's layers, by exact type and option."""
+"""The white list of layers and losses: from a model and a loss to what the kernel knows, by exact type and option."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as module_hooks
 
-from cmalight.compiled.interface import CannotCompile, Function, Kind, Layer
+from cmalight.compiled.interface import CannotCompile, Function, Job, Kind, Layer, LossKind
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _GLOBAL_HOOKS = tuple(f"_global{name}" for name in _HOOKS)
@@ -101,7 +101,7 @@ def lower(model: nn.Module, inputs: Tensor, training: bool | None = None) -> Sta
     return stack
 
 
-def refuse_changed(module: nn.Module) -> None:
+def _refuse_changed(module: nn.Module) -> None:
     """Raise CannotCompile if a module of a known type has hooks, or a forward set on the instance."""
     if any(module.__dict__.get(name) for name in _HOOKS):
         raise CannotCompile(f"{type(module).__name__} has hooks")
@@ -113,7 +113,7 @@ def _lower(module: nn.Module, stack: Stack) -> None:
     lowering = _LOWERINGS.get(type(module))
     if lowering is None:
         raise CannotCompile(f"{type(module).__name__} is not one of the layers that can be compiled")
-    refuse_changed(module)
+    _refuse_changed(module)
     lowering(module, stack)
 
 
@@ -222,3 +222,47 @@ _LOWERINGS: dict[type[nn.Module], Callable[[Any, Stack], None]] = {
     nn.LayerNorm: _layer_norm,
     **dict.fromkeys(_FUNCTIONS, _activation),
 }
+_LOSSES: dict[type[nn.Module], LossKind] = {
+    nn.MSELoss: LossKind.MSE,
+    nn.L1Loss: LossKind.L1,
+    nn.BCEWithLogitsLoss: LossKind.BCE,
+    nn.CrossEntropyLoss: LossKind.CROSS_ENTROPY,
+}
+
+
+def lower_loss(loss_fn: Any, stack: Stack, targets: Tensor, job: Job) -> list[Tensor]:
+    """Put the loss of a stack's outputs into the job; CannotCompile if it is not on the white list.
+
+    The weights whose addresses are then in the job are returned: they have to live as long as it.
+    """
+    name, shape = type(loss_fn).__name__, stack.shape
+    kind = _LOSSES.get(type(loss_fn))
+    if kind is None:
+        raise CannotCompile(f"the loss {name} is not one of {', '.join(one.__name__ for one in _LOSSES)}")
+    _refuse_changed(loss_fn)
+    if loss_fn.reduction != "mean":
+        raise CannotCompile(f"{name} has reduction={loss_fn.reduction!r}; expected 'mean'")
+    job.loss, job.target_size = kind, math.prod(shape)
+    if kind is LossKind.CROSS_ENTROPY:
+        if len(shape) != 1 or targets.dim() != 1 or targets.dtype != torch.int64:
+            raise CannotCompile("CrossEntropyLoss is compiled for one row of logits and one int64 label per sample")
+        job.ignored, job.smoothing = loss_fn.ignore_index, loss_fn.label_smoothing
+    elif targets.dtype != stack.dtype or tuple(targets.shape[1:]) != shape:
+        given, wanted = (targets.dtype, tuple(targets.shape[1:])), (stack.dtype, shape)
+        raise CannotCompile(f"targets {given} do not match the model's outputs {wanted}")
+    kept = []
+    for place, option in (("loss_weight", "weight"), ("positive_weight", "pos_weight")):
+        weight = getattr(loss_fn, option, None)
+        if weight is not None:
+            kept.append(_expanded(weight, stack))
+            setattr(job, place, kept[-1].data_ptr())
+    return kept
+
+
+def _expanded(weight: Tensor, stack: Stack) -> Tensor:
+    """One weight per number of a sample."""
+    if type(weight) is not Tensor or weight.dtype != stack.dtype or weight.device.type != "cpu" or weight.requires_grad:
+        raise CannotCompile(f"a weight of the loss is not a plain {stack.dtype} tensor on the CPU")
+    if tuple(weight.shape) not in ((), stack.shape):
+        raise CannotCompile(f"a weight of the loss has the shape {tuple(weight.shape)}, samples have {stack.shape}")
+    return weight.expand(stack.shape).contiguous()

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from cmalight.compiled import interface, library
 from cmalight.compiled.interface import CannotCompile, Kind
-from cmalight.compiled.layers import lower
-from cmalight.compiled.losses import lower_loss
+from cmalight.compiled.layers import lower, lower_loss
 from cmalight.evaluation.batches import TensorBatches
 
 # Multiplications per call of the kernel, so that Ctrl-C is honoured within about a tenth of a second.
@@ -24,21 +23,10 @@ _OUT_OF_RANGE = {
 
 
 class Network:
-    """The structures of `interface` for one model, loss and data, as they are now.
+    """The structures of `interface` for one model, loss and data, as they are now; CannotCompile if there are none.
 
-    Args:
-        model: A stack of layers on the white list.
-        loss_fn: A loss on the white list.
-        batches: Inputs and targets.
-        training: Stands for the training flag of every module; None takes each one's own.
-
-    Attributes:
-        stack: The layers.
-        parameters: One structure per parameter of the stack.
-        job: What the kernel is called with.
-
-    Raises:
-        CannotCompile: Something is not on the white list, or there is no kernel on this machine.
+    `training` stands for the training flag of every module; None takes each one's own. `parameters` has one structure
+    per parameter of the `stack` of layers, and `job` is what the kernel is called with.
     """
 
     def __init__(self, model: nn.Module, loss_fn: Any, batches: TensorBatches, training: bool | None = None) -> None:

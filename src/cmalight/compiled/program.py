@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from cmalight.compiled.interface import CannotCompile
 from cmalight.compiled.network import Network
-from cmalight.compiled.steps import Steps
+from cmalight.compiled.steps import Steps, scaled_lr
 from cmalight.evaluation.batches import TensorBatches
 
 
@@ -123,18 +123,12 @@ class Program:
         begin = self._next * self._batches.batch_size
         rows = self._rows[begin : begin + self._batches.batch_size]
         inputs, targets = (t.index_select(0, rows) for t in self._batches.tensors)
-        before = [group["lr"] for group in self._optimizer.param_groups]
         self._optimizer.zero_grad()
-        try:
-            with torch.enable_grad():
-                loss = self._loss_fn(self._model(inputs), targets)
-                loss.backward()
-            for group, lr in zip(self._optimizer.param_groups, before, strict=True):
-                group["lr"] = lr * factor
+        with torch.enable_grad():
+            loss = self._loss_fn(self._model(inputs), targets)
+            loss.backward()
+        with scaled_lr(self._optimizer, factor):
             self._optimizer.step()
-        finally:
-            for group, lr in zip(self._optimizer.param_groups, before, strict=True):
-                group["lr"] = lr
         self._optimizer.zero_grad()
         return float(loss.detach())
 

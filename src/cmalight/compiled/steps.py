@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -40,14 +41,9 @@ _STATE = {
 
 
 class Steps:
-    """The steps of one optimizer on the parameters of one model.
+    """The steps of one optimizer on the parameters of one model; CannotCompile if it is not on the white list.
 
-    Args:
-        optimizer: Whose options and state are used, and read anew at every call.
-        parameters: Of the model.
-
-    Raises:
-        CannotCompile: The optimizer is not on the white list.
+    Options and state of the optimizer are read anew at every call.
     """
 
     def __init__(self, optimizer: Optimizer, parameters: Sequence[nn.Parameter]) -> None:
@@ -153,6 +149,20 @@ class Steps:
                 self._optimizer.state[param]["step"] += count
         elif self.method not in (Method.GRADIENT, Method.SGD):
             torch._foreach_add_([self._optimizer.state[param]["step"] for param in self._trained], count)
+
+
+@contextmanager
+def scaled_lr(optimizer: Optimizer, factor: float) -> Iterator[None]:
+    """Inside the block every lr is multiplied by a factor; at its end it is the user's again."""
+    groups = optimizer.param_groups
+    users = [group["lr"] for group in groups]
+    for group, lr in zip(groups, users, strict=True):
+        group["lr"] = lr * factor
+    try:
+        yield
+    finally:
+        for group, lr in zip(groups, users, strict=True):
+            group["lr"] = lr
 
 
 def _method(optimizer: Any) -> Method:

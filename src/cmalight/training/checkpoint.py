@@ -1,23 +1,36 @@
-"""The file from which a killed run resumes: written atomically, read without running code from it."""
+"""The file from which a killed run resumes: written atomically, read without running code from it.
+
+A checkpoint belongs to a run if all that defines the run is equal, in words: `identity_of`.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import functools
 import glob
+import hashlib
 import io
 import logging
 import math
 import time
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import DataLoader, TensorDataset
 
+from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.state import ModuleState
 from cmalight.files import write_atomically
+from cmalight.training.data import length_of
 from cmalight.training.history import EpochRecord, History
 
 logger = logging.getLogger("cmalight")
@@ -28,6 +41,12 @@ SECONDS_BETWEEN_SAVES = 5.0
 TIME_FOR_SAVES = 0.05  # of the run: a long history, or a large model, is saved less often
 
 _ADVICE = "Remove it to start again, or give another path."
+_PLAIN = bool | int | float | complex | str | bytes | None
+_PARTS: dict[type, tuple[str, ...]] = {
+    functools.partial: ("func", "args", "keywords"),
+    CodeType: ("co_names", "co_consts"),
+    FunctionType: ("__code__", "__defaults__", "__kwdefaults__", "__closure__"),
+}
 
 
 class CheckpointError(ValueError):
@@ -41,19 +60,15 @@ class CheckpointFile:
     could not be written.
     """
 
-    def __init__(self, path: Path, identity: Mapping[str, str]) -> None:
+    def __init__(self, path: Path, identity: dict[str, str]) -> None:
         self.path = path
-        self._identity = dict(identity)
+        self._identity = identity
         self._waiting: tuple[dict[str, Any], History, int] | None = None
         self._next_save = -math.inf
         self.problem = ""
 
     def __enter__(self) -> CheckpointFile:
-        """Keep other runs away from the file.
-
-        Raises:
-            CheckpointError: Another run has it, or the path is not that of a regular file.
-        """
+        """Keep other runs away from the file; CheckpointError if one has it, or if it is no regular file."""
         lock_path = self.path.with_name(self.path.name + ".lock")
         for path in (self.path, lock_path):
             if path.is_symlink() or (path.exists() and not path.is_file()):
@@ -77,13 +92,9 @@ class CheckpointFile:
             self._lock.release()
 
     def load(self, apply: Callable[[dict[str, Any], History], None]) -> bool:
-        """Give the saved state and history, if there is a file, to `apply`.
+        """Give the saved state and history to `apply`; whether there is a file.
 
-        Returns:
-            Whether there was one.
-
-        Raises:
-            CheckpointError: The file cannot be used, or `apply` could not use what is in it; the file is left alone.
+        CheckpointError: the file cannot be used, or `apply` cannot use what is in it; the file is left alone.
         """
         if not self.path.exists():
             return False
@@ -96,16 +107,12 @@ class CheckpointFile:
         return True
 
     def _read(self) -> dict[str, Any]:
-        try:
-            with zipfile.ZipFile(self.path) as archive:
-                damaged = archive.testzip()  # torch does not compare checksums
-            content = None if damaged else torch.load(self.path, map_location="cpu", weights_only=True)
-        except Exception as error:  # a file may make the reader raise anything
-            raise CheckpointError(f"{self.path} is damaged, or no checkpoint of cmalight. {_ADVICE}") from error
+        content = None
+        with contextlib.suppress(Exception), zipfile.ZipFile(self.path) as archive:  # a file may raise anything
+            if archive.testzip() is None:  # torch does not compare checksums
+                content = torch.load(self.path, map_location="cpu", weights_only=True)
         if not isinstance(content, dict) or content.get("format") != KIND:
-            raise CheckpointError(
-                f"{self.path} is {'damaged' if damaged else 'not a checkpoint of cmalight'}. {_ADVICE}"
-            )
+            raise CheckpointError(f"{self.path} is damaged, or no checkpoint of cmalight. {_ADVICE}")
         if (version := content.get("version")) != VERSION:
             raise CheckpointError(
                 f"{self.path} has checkpoint format {version}, but this version of cmalight reads {VERSION}. {_ADVICE}"
@@ -128,9 +135,9 @@ class CheckpointFile:
         content = {"format": KIND, "version": VERSION, "identity": self._identity}
         content |= {"state": state, "history": [vars(record) for record in history[:epochs]]}
         try:
-            write_atomically(self.path, lambda file: torch.save(content, file))
-        except (OSError, RuntimeError) as error:
-            problem = f"the checkpoint {self.path} could not be written: {_reason(error)}"
+            write_atomically(self.path, lambda file: file.write(_packed(content)))
+        except OSError as error:
+            problem = f"the checkpoint {self.path} could not be written: {error.strerror}"
             if not self.problem:
                 logger.warning("%s. Training goes on; the next save tries again.", problem)
             self.problem = problem
@@ -141,11 +148,8 @@ class CheckpointFile:
 
     def require_readable(self, state: dict[str, Any]) -> None:
         """Find out before hours of training whether such a state could be read back."""
-        buffer = io.BytesIO()
         try:
-            torch.save(state, buffer)
-            buffer.seek(0)
-            torch.load(buffer, weights_only=True)
+            torch.load(io.BytesIO(_packed(state)), weights_only=True)
         except Exception as error:
             raise CheckpointError(
                 "A checkpoint could not be read back: the optimizer, or extra state of model or loss, holds more than "
@@ -168,10 +172,11 @@ class CheckpointFile:
             )
 
 
-def _reason(error: OSError | RuntimeError) -> str:
-    """The system's words for a failed write, which torch's writer hides behind an error about its position."""
-    cause = error if isinstance(error, OSError) else error.__context__
-    return cause.strerror or str(cause) if isinstance(cause, OSError) else str(error)
+def _packed(content: dict[str, Any]) -> memoryview:
+    """In memory: torch's writer of files hides the system's words for a full disk."""
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return buffer.getbuffer()
 
 
 def pack_modules(modules: Sequence[nn.Module]) -> dict[str, Any]:
@@ -182,20 +187,115 @@ def pack_modules(modules: Sequence[nn.Module]) -> dict[str, Any]:
 
 @torch.no_grad()
 def unpack_modules(modules: Sequence[nn.Module], saved: dict[str, Any]) -> None:
-    """Put back what `pack_modules` gave for modules of the same build.
-
-    Raises:
-        ValueError: The parameters have other names or shapes; nothing is changed then.
-    """
-    here = [dict(module.named_parameters()) for module in modules]
-    shapes, found = (
-        [{n: tuple(p.shape) for n, p in one.items()} for one in side] for side in (here, saved["parameters"])
-    )
-    if shapes != found:
-        raise ValueError("the saved weights belong to another model")
-    for one, values in zip(here, saved["parameters"], strict=True):
-        for name, parameter in one.items():
+    """Put back what `pack_modules` gave for modules of the same build."""
+    for module, values in zip(modules, saved["parameters"], strict=True):
+        for name, parameter in module.named_parameters():
             parameter.copy_(values[name])
     state = ModuleState(*modules)
     state.load_state_dict(saved["modules"])
     state.restore()
+
+
+def identity_of(
+    model: nn.Module,
+    loss_fn: Any,
+    optimizers: Sequence[Optimizer],
+    batches: Any,
+    validation: Any,
+    settings: Mapping[str, Any],
+) -> dict[str, str]:
+    """What defines a run, one text per part. Limits are not in it, so a finished run may resume with larger ones.
+
+    A loss counts by its name and its constants; what it computes with them is not seen. Tensors in memory count by
+    their content, other data by length, batch size and sampler. The first of the optimizers has the options.
+    """
+    shapes = [(name, tuple(p.shape), p.dtype) for name, p in model.named_parameters()]
+    shown = str(loss_fn) if isinstance(loss_fn, nn.Module) else _name(loss_fn)
+    return {
+        "model": f"{sum(p.numel() for p in model.parameters())} parameters #{_digest([str(model), str(shapes)])}",
+        "loss": f"{shown} #{_digest(_constants(loss_fn))}",
+        "optimizer": "/".join(dict.fromkeys(map(_name, optimizers))),
+        **_options(optimizers),
+        "data": _data(batches),
+        "batches": _batching(batches),
+        "validation data": _data(validation),
+        **{name: str(value) for name, value in settings.items()},
+    }
+
+
+def _digest(parts: Iterable[Tensor | str]) -> str:
+    """A short digest of tensors, by their bytes, and texts, in hexadecimal digits."""
+    checksum = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        if isinstance(part, str):
+            checksum.update(part.encode())
+        elif part.numel():
+            here = part.detach().cpu().contiguous()  # torch itself gives bytes only by way of NumPy
+            checksum.update((ctypes.c_char * (here.numel() * here.element_size())).from_address(here.data_ptr()))
+    return checksum.hexdigest()
+
+
+def _options(optimizers: Sequence[Optimizer]) -> dict[str, str]:
+    known = {name for optimizer in optimizers for name in optimizer.defaults} - {"params"}
+    groups = optimizers[0].param_groups
+    return {
+        f"option {name}" + (f" of group {number}" if len(groups) > 1 else ""): str(value)
+        for number, group in enumerate(groups)
+        for name, value in group.items()
+        if name in known
+    }
+
+
+def _data(batches: Any) -> str:
+    if batches is None:
+        return "none"
+    inside = batches.dataset if isinstance(batches, DataLoader) else batches
+    if isinstance(inside, TensorBatches | TensorDataset):
+        return f"{[tuple(t.shape) for t in inside.tensors]} #{_digest(inside.tensors)}"
+    if isinstance(inside, list | tuple):
+        tensors = [leaf for leaf in tree_leaves(inside) if isinstance(leaf, Tensor)]
+        return f"{len(inside)} batches #{_digest(tensors)}"
+    return f"{_name(inside)} of {length_of(batches)} batches"
+
+
+def _batching(batches: Any) -> str:
+    if isinstance(batches, TensorBatches):
+        return f"{batches.batch_size}, {batches.order}, seed {batches.seed}"
+    return f"{batches.batch_size}, {_name(batches.sampler)}" if isinstance(batches, DataLoader) else _name(batches)
+
+
+def _name(thing: Any) -> str:
+    return str(getattr(thing, "__qualname__", type(thing).__qualname__))
+
+
+def _constants(thing: Any, depth: int = 8) -> list[Tensor | str]:
+    """Names and constants of a loss: defaults, closures, public attributes, numbers in its code.
+
+    What training changes does not count: tensors that require a gradient, and buffers except the class weights of
+    torch's losses.
+    """
+    if isinstance(thing, Tensor):
+        return [] if thing.requires_grad else [thing]
+    if isinstance(thing, _PLAIN):
+        return [repr(thing)]
+    kind = type(thing)
+    parts: list[Any] = [getattr(thing, name, None) for name in _PARTS.get(kind, ())]
+    if isinstance(thing, list | tuple):
+        parts = list(thing)
+    elif isinstance(thing, CellType):
+        parts = [] if thing == CellType() else [thing.cell_contents]
+    elif isinstance(thing, dict):
+        parts = list(thing.items())
+    elif isinstance(thing, nn.Module):
+        buffers = list(thing.named_buffers()) if kind.__module__ == "torch.nn.modules.loss" else []
+        parts = [_public(thing), buffers, kind.forward, *thing.children()]
+    elif callable(thing) and not parts and not isinstance(thing, type):
+        parts = [_public(thing), kind.__call__]
+    return [_name(thing), *(found for part in parts for found in _constants(part, depth - 1))] if depth else []
+
+
+def _public(thing: Any) -> list[tuple[str, Any]]:
+    """The attributes that tell one loss from another: numbers and texts, also in containers."""
+    attributes = getattr(thing, "__dict__", {}).items()
+    public = [(name, value) for name, value in attributes if name != "training" and not name.startswith("_")]
+    return [(name, value) for name, value in public if isinstance(value, _PLAIN | list | tuple | dict)]

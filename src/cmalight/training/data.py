@@ -35,36 +35,29 @@ def batches_of(data: Any, name: str, model: nn.Module, loss_fn: Any, **options: 
     return data  # type: ignore[no-any-return]
 
 
-class Pairs:
+def pairs_of(batches: Iterable[Any], model: nn.Module, loss_fn: Any) -> Iterator[tuple[Any, Any, float]]:
     """The batches of a loader as inputs, targets, and the number of samples behind the mean loss.
 
     They are on the model's device, in memory that is not the caller's: a layer that works in place, such as
     `ReLU(inplace=True)`, may come first in a model. Batches of TensorBatches and collated ones are new memory already;
     all others are copied.
     """
-
-    def __init__(self, batches: Iterable[Any], model: nn.Module, loss_fn: Any) -> None:
-        self._batches, self._device, self._loss_fn = batches, device_of(model), loss_fn
-        is_collated = isinstance(batches, DataLoader) and batches.collate_fn is default_collate
-        self._copies = not (is_collated or type(batches) is TensorBatches)
-        self._counts_rows = counts_rows(loss_fn, batches)
-
-    def __iter__(self) -> Iterator[tuple[Any, Any, float]]:
-        for batch in self._batches:
-            if not (isinstance(batch, list | tuple) and len(batch) == 2):
-                size = f" of {len(batch)}" if isinstance(batch, list | tuple) else ""
-                raise ValueError(
-                    "fit expects (inputs, targets), or a loader of batches (input, target), but the data gave a "
-                    f"{type(batch).__name__}{size}; for other batches write your loop, with Objective(..., forward=...)"
-                )
-            inputs, targets = tree_map_only(Tensor, self._copied, tuple(batch))
-            count = length_of_batch(targets) if self._counts_rows else sample_count(self._loss_fn, targets)
-            if not (count := count or length_of_batch(inputs)):
-                raise ValueError("A batch has no tensor with a first dimension, so its size is not known")
-            yield inputs, targets, count
-
-    def _copied(self, part: Tensor) -> Tensor:
-        return part.to(self._device, non_blocking=True, copy=self._copies)
+    device, by_rows = device_of(model), counts_rows(loss_fn, batches)
+    is_collated = isinstance(batches, DataLoader) and batches.collate_fn is default_collate
+    copies = not (is_collated or type(batches) is TensorBatches)
+    for batch in batches:
+        if not (isinstance(batch, list | tuple) and len(batch) == 2):
+            size = f" of {len(batch)}" if isinstance(batch, list | tuple) else ""
+            raise ValueError(
+                "fit expects (inputs, targets), or a loader of batches (input, target), but the data gave a "
+                f"{type(batch).__name__}{size}; for other batches write your loop, with Objective(..., forward=...)"
+            )
+        own = tree_map_only(Tensor, lambda part: part.to(device, non_blocking=True, copy=copies), tuple(batch))
+        inputs, targets = own
+        count = length_of_batch(targets) if by_rows else sample_count(loss_fn, targets)
+        if not (count := count or length_of_batch(inputs)):
+            raise ValueError("A batch has no tensor with a first dimension, so its size is not known")
+        yield inputs, targets, count
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -13,8 +13,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from cmalight.compiled import CannotCompile, Evaluator, Program, compile_training
 from cmalight.evaluation.batches import TensorBatches
+from cmalight.evaluation.objective import Objective
 from cmalight.training.data import counts_rows
-from cmalight.training.measuring import Loss, Measured, Metric, measure
+from cmalight.training.measuring import native
 from cmalight.training.steps import PlainSteps, Run
 
 logger = logging.getLogger("cmalight")
@@ -30,14 +31,13 @@ class Engine:
     It is never the reason why a run fails: whatever goes wrong here, eager steps follow.
     """
 
-    def __init__(self, wanted: EngineName, model: nn.Module, loss_fn: Loss, batches: Any) -> None:
+    def __init__(self, wanted: EngineName, objective: Objective) -> None:
         self.wanted = wanted
         self.reason = "asked for" if wanted == "eager" else ""
         self.sizes: list[int] = []  # of the batches of a compiled epoch
-        self._model, self._loss_fn, self._batches = model, loss_fn, batches
+        self._objective, self._batches = objective, objective.data
         self._program: Program | None = None
-        self._objective: Evaluator | None = None
-        self._measured: dict[int, Evaluator | None] = {}  # by the identity of the data
+        self._evaluator: Evaluator | None = None
 
     @property
     def name(self) -> str:
@@ -48,55 +48,41 @@ class Engine:
         """Run the steps natively from now on, if that can be done: model, loss, optimizer and machine decide."""
         if self.reason:
             return
-        batches = self._batches
+        objective, batches = self._objective, self._batches
         try:
             if type(batches) is not TensorBatches:
                 raise CannotCompile("the data are not tensors in memory")
-            if not counts_rows(self._loss_fn, batches):
+            if not counts_rows(objective.loss_fn, batches):
                 raise CannotCompile("the loss weights classes, or ignores some targets")
-            self._program = compile_training(self._model, self._loss_fn, steps.compilable(), batches)
+            self._program = compile_training(objective.model, objective.loss_fn, steps.compilable, batches)
         except Exception as error:
             self._fall_back(error)
             return
-        self._objective = None if steps.objective is None else self._evaluator(batches, "train")
-        rest = batches.samples % batches.batch_size
-        self.sizes = [batches.batch_size] * (batches.samples // batches.batch_size) + [rest] * (rest > 0)
+        self._evaluator = None if steps.objective is None else native(objective, batches, "train")
 
     def begin_epoch(self) -> Run | None:
         """Give the program the rows of the next epoch; what takes its steps, or None for an eager epoch."""
         if self._program is None:
             return None
         batches = self._batches
+        rows = batches.permutation(batches.epoch)
         try:
-            self._program.begin_epoch(batches.permutation(batches.epoch))
-            if self._objective is not None:
-                self._objective.refresh()
+            self._program.begin_epoch(rows)
+            if self._evaluator is not None:
+                self._evaluator.refresh()
         except Exception as error:  # a callback may have changed anything; eager steps say what is wrong with data
             self._fall_back(error)
             return None
         batches.set_epoch(batches.epoch + 1)
+        self.sizes = [len(part) for part in rows.split(batches.batch_size)]
         return self._program.run
 
     def fast(self) -> Callable[[], float] | None:
         """What evaluates the training loss in this epoch natively; None if nothing does."""
-        return None if self._objective is None else self._objective.loss
-
-    def measure(self, data: Any, metrics: Mapping[str, Metric] | None = None) -> Measured:
-        """`measure` data, natively if that can be done."""
-        if id(data) not in self._measured:
-            self._measured[id(data)] = self._evaluator(data, "eval")
-        return measure(self._model, self._loss_fn, data, metrics, evaluator=self._measured[id(data)])
-
-    def _evaluator(self, data: Any, mode: Literal["train", "eval"]) -> Evaluator | None:
-        if self.wanted == "eager" or type(data) is not TensorBatches:
-            return None
-        try:
-            return Evaluator(self._model, self._loss_fn, data, mode=mode)
-        except Exception:  # the eager evaluation needs no reason
-            return None
+        return None if self._evaluator is None else self._evaluator.loss
 
     def _fall_back(self, error: Exception) -> None:
-        self._program = self._objective = None
+        self._program = self._evaluator = None
         if isinstance(error, CannotCompile):
             self.reason = str(error)
             logger.info("Not compiled, training eagerly: %s", self.reason)

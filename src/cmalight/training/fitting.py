@@ -15,23 +15,21 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from cmalight.errors import check_choice, check_flag, check_whole, invalid, unknown_name
+from cmalight.errors import check_choice, check_flag, check_whole, invalid
 from cmalight.evaluation.batches import Order
 from cmalight.evaluation.objective import Objective
 from cmalight.evaluation.randomness import random_state_kept, seed_everything
 from cmalight.evaluation.ranks import is_distributed, ranks_of
-from cmalight.training.callbacks import Callback, Position, closing
-from cmalight.training.checkpoint import CheckpointFile
+from cmalight.training.checkpoint import CheckpointFile, identity_of
 from cmalight.training.data import batches_of, length_of
 from cmalight.training.engine import Engine, EngineName, limited_threads
 from cmalight.training.history import Display, History
-from cmalight.training.identity import identity_of
 from cmalight.training.loop import Training
-from cmalight.training.measuring import Best, Metric, metrics_by_name
+from cmalight.training.measuring import Measuring, Metric, named_metrics
 from cmalight.training.solvers import make_solver
 from cmalight.training.steps import PlainSteps, steps_of
 from cmalight.training.stopping import ClockName, Status, StopRules
-from cmalight.training.tracking import Tracker
+from cmalight.training.tracking import Callback, Position, Tracker, closing
 
 _ONE_AT_A_TIME = threading.RLock()  # generators are process-wide, so a second fit() in another thread waits
 
@@ -160,11 +158,10 @@ def fit(
     _check_model(model, loss_fn)
     rules = StopRules(max_epochs, time_limit, target_loss, patience)
     has_validation = validation is not None
-    chosen_metrics = _checked_metrics(metrics, monitor, patience, has_validation=has_validation)
+    named = named_metrics(metrics, monitor, patience, has_validation=has_validation)
     restores = has_validation if restore_best is None else restore_best
-    check_flag("measure_train_loss", measure_train_loss)
-    check_flag("restore_best", restores)
-    check_flag("progress", progress)
+    for name, flag in (("measure_train_loss", measure_train_loss), ("restore_best", restores), ("progress", progress)):
+        check_flag(name, flag)
     check_choice("engine", engine, get_args(EngineName))
     check_choice("clock", clock, get_args(ClockName))
     check_whole("seed", seed)
@@ -186,7 +183,7 @@ def fit(
         measures_training = measure_train_loss or (restores and not has_validation)
         about |= {
             "seed": seed,
-            "metrics": list(chosen_metrics),
+            "metrics": list(named),
             "measure_train_loss": measures_training,
             "restore_best": restores,
             "monitor": monitor,
@@ -196,27 +193,23 @@ def fit(
             optimizers = (steps.optimizer, steps.base)
             identity = identity_of(model, loss_fn, optimizers, batches, held_out, about)
             saved = CheckpointFile(checkpoint_path, identity)
-        training = Training(
-            model=model,
-            loss_fn=loss_fn,
-            batches=batches,
-            validation=held_out,
-            metrics=chosen_metrics,
+        measuring = Measuring(
+            objective,
+            held_out,
+            named,
+            monitor,
             measures_training=measures_training,
-            steps=steps,
-            objective=objective,
-            tracker=tracker,
-            engine=Engine(engine, model, loss_fn, batches),
-            best=Best(monitor, objective.modules, keeps_weights=restores),
-            callbacks=callbacks,
-            checkpoint=saved,
-            history_path=history_path,
+            keeps_weights=restores,
+            compiles=engine != "eager",
+        )
+        training = Training(
+            objective, batches, steps, tracker, Engine(engine, objective), measuring, callbacks, saved, history_path
         )
         with random_state_kept(model), tracker.interrupts, limited_threads(threads, model, batches):
             seed_everything(seed)
             with saved or nullcontext():
                 stop = training.run()
-        training.best.restore()
+        measuring.restore_best()
     return FitResult(
         status=stop.status,
         reason="; ".join((stop.reason, *training.problems())),
@@ -224,7 +217,7 @@ def fit(
         evaluations=tracker.work()[0],
         epochs=len(training.history),
         seconds=tracker.clock.seconds(),
-        best_epoch=training.best.epoch,
+        best_epoch=measuring.best,
         optimizer=steps.optimizer,
         engine=training.engine.name,
         engine_reason=training.engine.reason,
@@ -248,7 +241,7 @@ def _steps(
         about = {"solver": solver.name, "schedule": solver.schedule and solver.schedule.keywords}
         more = {"objective": objective, **tracker.budget()} if solver.watches else {}
         made = solver.make(model if solver.takes_model else model.parameters(), **more)
-        return steps_of(made, objective, solver.schedule), about
+        return steps_of(made, tracker, objective, solver.schedule), about
     if options:
         raise ValueError("optimizer_options go with an optimizer's name; a ready optimizer has its options already")
     if not isinstance(optimizer, Optimizer):
@@ -256,18 +249,7 @@ def _steps(
     known = {id(p) for p in model.parameters()}
     if not any(id(p) in known for group in optimizer.param_groups for p in group["params"]):
         raise ValueError("The optimizer holds no parameter of the model: make it from model.parameters()")
-    return steps_of(optimizer, objective, None), {"solver": "given", "schedule": None}
-
-
-def _checked_metrics(
-    metrics: Sequence[Metric], monitor: str, patience: int | None, *, has_validation: bool
-) -> dict[str, Metric]:
-    named = metrics_by_name(metrics)
-    if not has_validation and (named or patience is not None):
-        raise ValueError("metrics and patience go by the validation data: pass validation=(inputs, targets)")
-    if monitor not in ("loss", *named):
-        raise ValueError(unknown_name("number to monitor", monitor, ("loss", *named)))
-    return named
+    return steps_of(optimizer, tracker, objective, None), {"solver": "given", "schedule": None}
 
 
 def _path(name: str, given: str | os.PathLike[str] | None) -> Path | None:

@@ -1,4 +1,4 @@
-"""The history of a run, one record per epoch; the file that it grows in, and what the run shows of it."""
+"""The history of a run, one record per epoch: its file, TensorBoard, and what a terminal shows of it."""
 
 from __future__ import annotations
 
@@ -142,6 +142,46 @@ class HistoryFile:
             self.problem = problem
         else:
             self._waiting, self.problem = [], ""
+
+
+class TensorBoard:
+    """Writes losses, learning rate, outcome and metrics as scalars for TensorBoard.
+
+    Args:
+        folder: Folder of the log.
+
+    Raises:
+        ImportError: TensorBoard is not installed.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        with needed("TensorBoard needs its writer", "tensorboard"):
+            from torch.utils.tensorboard import SummaryWriter
+        self._writer: Any = SummaryWriter(os.fspath(Path(folder).absolute()))
+
+    def on_epoch_end(self, record: EpochRecord) -> None:
+        """Write the numbers of an epoch.
+
+        Args:
+            record: The numbers.
+        """
+        scalars = {
+            "loss/batch": record.batch_loss,
+            "loss/train": record.train_loss,
+            "loss/validation": record.validation_loss,
+            "control/lr": record.lr,
+            "control/alpha": record.alpha,
+            "control/evaluations": record.evaluations,
+            f"outcome/{record.outcome}": 1.0,
+            **{f"metric/{name}": value for name, value in record.metrics.items()},
+        }
+        for name, value in scalars.items():
+            if value is not None:
+                self._writer.add_scalar(name, value, record.epoch)
+
+    def close(self) -> None:
+        """Finish the log."""
+        self._writer.close()
 
 
 class Display:

@@ -3,46 +3,40 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.counting import refuse_broadcast
 from cmalight.evaluation.objective import Objective
 from cmalight.evaluation.randomness import devices_of, get_random_state, set_random_state
-from cmalight.training.callbacks import Callback
-from cmalight.training.checkpoint import CheckpointFile, pack_modules, unpack_modules
-from cmalight.training.data import Pairs
+from cmalight.training.checkpoint import CheckpointError, CheckpointFile, pack_modules, unpack_modules
+from cmalight.training.data import pairs_of
 from cmalight.training.engine import Engine
 from cmalight.training.history import EpochRecord, History, HistoryFile
-from cmalight.training.measuring import Best, Loss, Metric
+from cmalight.training.measuring import Measuring
 from cmalight.training.steps import PlainSteps
-from cmalight.training.stopping import Status, Stop, StopTraining
-from cmalight.training.tracking import Tracker
+from cmalight.training.stopping import Status, Stop
+from cmalight.training.tracking import Callback, Tracker
 
 
 @dataclass
 class Training:
     """The parts of one training, and the loop over its epochs."""
 
-    model: nn.Module
-    loss_fn: Loss
-    batches: Any
-    validation: Any
-    metrics: Mapping[str, Metric]
-    measures_training: bool
-    steps: PlainSteps
     objective: Objective
+    batches: Any
+    steps: PlainSteps
     tracker: Tracker
     engine: Engine
-    best: Best
+    measuring: Measuring
     callbacks: Sequence[Callback]
     checkpoint: CheckpointFile | None
     history_path: Path | None
@@ -56,8 +50,9 @@ class Training:
         self._resume()
         if self.history_path is not None:
             self._history_file = HistoryFile(self.history_path, self.history)
-        if not self.model.training:  # else layers that were frozen in eval mode stay so
-            self.model.train()
+        model = self.objective.model
+        if not model.training:  # else layers that were frozen in eval mode stay so
+            model.train()
         self.tracker.begin(self.steps)
         stop = Stop(Status.INTERRUPTED, "an error")
         try:
@@ -78,22 +73,20 @@ class Training:
             self.engine.compile(self.steps)
             if self.engine.wanted == "compiled" and self.engine.reason:
                 self.tracker.display.note(f"not compiled: {self.engine.reason}")
-            batches = Pairs(self.batches, self.model, self.loss_fn)
         while stop is None:
             try:
-                stop = self._epoch(batches)
-            except StopTraining as inside_an_epoch:
-                return inside_an_epoch.stop
+                stop = self._epoch()
+            except Stop as inside_an_epoch:
+                return inside_an_epoch.with_traceback(None)  # whose frames hold a batch
             with clock.paused():
                 stop = self._conclude_epoch() or stop or self._stop_between_epochs()
         return stop
 
-    def _epoch(self, batches: Pairs) -> Stop | None:
+    def _epoch(self) -> Stop | None:
         """Take the steps of one epoch.
 
-        Raises:
-            StopTraining: Inside the epoch. The weights are where the last step put them, or, for an optimizer that
-                judges whole epochs, where the epoch began.
+        If Stop is raised, the weights are where the last step put them, or, for an optimizer that judges whole epochs,
+        where the epoch began.
         """
         steps, tracker = self.steps, self.tracker
         compiled = self.engine.begin_epoch()
@@ -101,11 +94,12 @@ class Training:
         with steps.training_point(), self._evaluating():
             with steps.epoch():
                 if compiled is not None:
-                    steps.compiled(compiled, self.engine.sizes, tracker)
+                    steps.compiled(compiled, self.engine.sizes)
                 else:
-                    for inputs, targets, count in batches:
+                    objective = self.objective
+                    for inputs, targets, count in pairs_of(self.batches, objective.model, objective.loss_fn):
                         tracker.before()
-                        loss = steps.eager(functools.partial(self._backward, inputs, targets), count, tracker)
+                        loss = steps.eager(functools.partial(self._backward, inputs, targets), count)
                         tracker.after(loss, [count])
             return tracker.end_epoch()
 
@@ -122,9 +116,10 @@ class Training:
 
     def _backward(self, inputs: Any, targets: Any) -> Tensor:
         self.steps.optimizer.zero_grad()
-        output = self.model(inputs)
-        refuse_broadcast(output, targets, self.loss_fn)
-        loss = self.loss_fn(output, targets)
+        loss_fn: Any = self.objective.loss_fn
+        output = self.objective.model(inputs)
+        refuse_broadcast(output, targets, loss_fn)
+        loss: Tensor = loss_fn(output, targets)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
@@ -132,23 +127,20 @@ class Training:
         """Measure, record, call the callbacks, save; all off the training clock."""
         record = self._record()
         self.history.append(record)
-        self.best.see(record)
+        self.measuring.see(record)
         if self._history_file is not None:
             self._history_file.append(record)
         self.tracker.display.epoch_done(record)
         asked = [callback.on_epoch_end(record) for callback in self.callbacks]
-        if self.checkpoint is not None and all(bool(torch.isfinite(p).all()) for p in self.model.parameters()):
+        if self.checkpoint is not None and all(
+            bool(torch.isfinite(p).all()) for p in self.objective.model.parameters()
+        ):
             self.checkpoint.keep(self._state_dict(), self.history)
         return Stop(Status.CALLBACK, "a callback asked for it") if any(asked) else None
 
     def _record(self) -> EpochRecord:
         before, self._recorded = self._recorded, self.tracker.work()
-        said = {"batch_loss": self.tracker.batch_loss(), **self.steps.record()}
-        if self.measures_training:
-            said["train_loss"] = self.engine.measure(self.batches).loss
-        if self.validation is not None:
-            measured = self.engine.measure(self.validation, self.metrics)
-            said |= {"validation_loss": measured.loss, "metrics": measured.metrics}
+        said = {"batch_loss": self.tracker.batch_loss(), **self.steps.record(), **self.measuring.numbers()}
         return EpochRecord(
             epoch=len(self.history),
             seconds=self.tracker.clock.seconds(),
@@ -160,7 +152,7 @@ class Training:
     def _stop_between_epochs(self) -> Stop | None:
         """The rules on the epoch that is done, then those on the one that would come; also right after resuming."""
         done, rules = len(self.history), self.tracker.rules
-        stop = rules.after_epoch(self.history[-1], self.best.epochs_since(done - 1)) if done else None
+        stop = rules.after_epoch(self.history[-1], self.measuring.epochs_since_best(done - 1)) if done else None
         if stop is None and self.steps.has_converged:
             stop = Stop(Status.CONVERGED, "converged: the learning rate is below rounding")
         return stop or rules.before_epoch(done, self.tracker.clock.seconds()) or self.tracker.interrupted()
@@ -174,29 +166,30 @@ class Training:
         return {
             "modules": pack_modules(self.objective.modules),
             "optimizer": tree_map_only(Tensor, Tensor.clone, self.steps.optimizer.state_dict()),
-            "best": self.best.state_dict(),
-            "random": get_random_state(devices_of(self.model)),
+            "best": self.measuring.state_dict(),
+            "random": get_random_state(devices_of(self.objective.model)),
             "batches_epoch": self.batches.epoch if isinstance(self.batches, TensorBatches) else 0,
             "steps": self.tracker.steps,
             "seconds": self.tracker.clock.seconds(),
         }
 
     def _resume(self) -> None:
+        """Load the checkpoint, if there is one: all of it, or nothing."""
         if self.checkpoint is None:
             return
-        self.checkpoint.require_readable(self._state_dict())
-        if self.checkpoint.load(self._load_state_dict):
+        before = self._state_dict()
+        self.checkpoint.require_readable(before)
+        try:
+            found = self.checkpoint.load(self._load_state_dict)
+        except CheckpointError:
+            self._put(before)
+            raise
+        if found:
             self.resumed_at = len(self.history)
             self.tracker.display.note(f"resumed from {self.checkpoint.path} at epoch {self.resumed_at}")
 
     def _load_state_dict(self, state: dict[str, Any], history: History) -> None:
-        """All of it, or nothing."""
-        before = self._state_dict()
-        try:
-            self._put(state)
-        except Exception:
-            self._put(before)
-            raise
+        self._put(state)
         self.history = history
         if isinstance(self.batches, TensorBatches):
             self.batches.set_epoch(int(state["batches_epoch"]))
@@ -206,5 +199,5 @@ class Training:
     def _put(self, state: dict[str, Any]) -> None:
         unpack_modules(self.objective.modules, state["modules"])
         self.steps.optimizer.load_state_dict(state["optimizer"])
-        self.best.load_state_dict(state["best"])
+        self.measuring.load_state_dict(state["best"])
         set_random_state(state["random"])

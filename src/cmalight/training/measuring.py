@@ -1,4 +1,4 @@
-"""Measuring: losses and metrics at the current weights, in eval mode and without a trace; and the best epoch."""
+"""Losses and metrics at the current weights, in eval mode and without a trace; after each epoch; the best epoch."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from cmalight.compiled import CannotCompile, Evaluator
-from cmalight.errors import invalid
+from cmalight.errors import invalid, unknown_name
 from cmalight.evaluation.counting import refuse_broadcast, sample_count
 from cmalight.evaluation.objective import Objective
 from cmalight.evaluation.randomness import random_state_kept
@@ -111,24 +111,69 @@ def accuracy(output: Tensor, target: Tensor) -> Tensor:
     return (output.argmax(1) == labels).double().mean()
 
 
-def metrics_by_name(metrics: Any) -> dict[str, Metric]:
-    """Each function by its `__name__`."""
-    if not isinstance(metrics, Sequence) or not all(map(callable, metrics)):
-        raise invalid("metrics", metrics, "a list of functions of all outputs and all targets")
-    names = [str(getattr(metric, "__name__", type(metric).__name__)) for metric in metrics]
+def named_metrics(given: Any, monitor: str, patience: int | None, *, has_validation: bool) -> dict[str, Metric]:
+    """Each metric by its `__name__`; raises ValueError if that, or what `monitor` and `patience` go by, cannot be."""
+    if not isinstance(given, Sequence) or not all(map(callable, given)):
+        raise invalid("metrics", given, "a list of functions of all outputs and all targets")
+    names = [str(getattr(metric, "__name__", type(metric).__name__)) for metric in given]
     if len({"loss", *names}) <= len(names):
         raise ValueError(f"Metrics need different names, none of them 'loss', but are called {names}: rename one")
-    return dict(zip(names, metrics, strict=True))
+    if not has_validation and (names or patience is not None):
+        raise ValueError("metrics and patience go by the validation data: pass validation=(inputs, targets)")
+    if monitor not in ("loss", *names):
+        raise ValueError(unknown_name("number to monitor", monitor, ("loss", *names)))
+    return dict(zip(names, given, strict=True))
 
 
-class Best:
-    """The epoch with the lowest loss, or the highest value of a metric, and its weights if they are to be restored."""
+def native(objective: Objective, data: Any, mode: Literal["train", "eval"]) -> Evaluator | None:
+    """The kernel's evaluation of an objective's model and loss on some data; None if it does not know them."""
+    with contextlib.suppress(Exception):  # the eager evaluation needs no reason
+        return Evaluator(objective.model, objective.loss_fn, data, mode=mode)
+    return None
 
-    def __init__(self, monitor: str, modules: Sequence[nn.Module], *, keeps_weights: bool) -> None:
-        self.epoch: int | None = None
-        self._monitor, self._modules, self._keeps_weights = monitor, modules, keeps_weights
-        self._value = math.inf  # the smaller the better
+
+class Measuring:
+    """What is measured after each epoch; and the best epoch by it, with its weights if they are to be restored.
+
+    The best epoch has the lowest loss, on the validation data if there are any, or the highest value of the metric
+    `monitor`.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        validation: Any,
+        metrics: Mapping[str, Metric],
+        monitor: str,
+        *,
+        measures_training: bool,
+        keeps_weights: bool,
+        compiles: bool,
+    ) -> None:
+        self.best: int | None = None
+        self._objective, self._metrics, self._monitor = objective, metrics, monitor
+        self._training, self._validation = objective.data if measures_training else None, validation
+        self._keeps_weights, self._compiles = keeps_weights, compiles
+        self._evaluators: dict[int, Evaluator | None] = {}  # by the identity of the data
+        self._value = math.inf  # of the best epoch: the smaller the better
         self._state: dict[str, Any] | None = None
+
+    def numbers(self) -> dict[str, Any]:
+        """Measure the model as it is now: what a record says of it, by field of `EpochRecord`."""
+        said: dict[str, Any] = {}
+        if self._training is not None:
+            said["train_loss"] = self._measured(self._training, {}).loss
+        if self._validation is not None:
+            measured = self._measured(self._validation, self._metrics)
+            said |= {"validation_loss": measured.loss, "metrics": measured.metrics}
+        return said
+
+    def _measured(self, data: Any, metrics: Mapping[str, Metric]) -> Measured:
+        objective, known = self._objective, self._evaluators
+        loss_fn: Any = objective.loss_fn
+        if id(data) not in known:
+            known[id(data)] = native(objective, data, "eval") if self._compiles else None
+        return measure(objective.model, loss_fn, data, metrics, evaluator=known[id(data)])
 
     def see(self, record: EpochRecord) -> None:
         """Compare an epoch that is just done with the best one."""
@@ -137,23 +182,23 @@ class Best:
         else:
             value = -record.metrics[self._monitor]
         if value is not None and value < self._value:
-            self._value, self.epoch = value, record.epoch
+            self._value, self.best = value, record.epoch
             if self._keeps_weights:
-                self._state = pack_modules(self._modules)
+                self._state = pack_modules(self._objective.modules)
 
-    def epochs_since(self, epoch: int) -> int:
+    def epochs_since_best(self, epoch: int) -> int:
         """Epochs without a better number up to and including that one."""
-        return epoch - self.epoch if self.epoch is not None else epoch + 1
+        return epoch - self.best if self.best is not None else epoch + 1
 
-    def restore(self) -> None:
+    def restore_best(self) -> None:
         """Put the best weights back, if they were kept."""
         if self._state is not None:
-            unpack_modules(self._modules, self._state)
+            unpack_modules(self._objective.modules, self._state)
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint."""
-        return {"value": self._value, "epoch": self.epoch, "state": self._state}
+        return {"value": self._value, "epoch": self.best, "state": self._state}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """What `state_dict` gave."""
-        self._value, self.epoch, self._state = saved["value"], saved["epoch"], saved["state"]
+        self._value, self.best, self._state = saved["value"], saved["epoch"], saved["state"]

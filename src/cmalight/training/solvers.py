@@ -127,10 +127,8 @@ class MuonAndAdamW(Optimizer):
 def _hidden_and_others(given: nn.Module | Iterable[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
     """The matrices between the first and the last weights, embeddings apart, and all other parameters."""
     params = list(given.parameters() if isinstance(given, nn.Module) else given)
-    layers = (
-        [layer for layer in given.modules() if isinstance(layer, nn.Embedding)] if isinstance(given, nn.Module) else []
-    )
-    embeddings = {id(layer.weight) for layer in layers}
+    layers = list(given.modules()) if isinstance(given, nn.Module) else []
+    embeddings = {id(layer.weight) for layer in layers if isinstance(layer, nn.Embedding)}
     weights = [p for p in params if p.dim() >= 2 and id(p) not in embeddings]
     hidden = [p for p in weights[1:-1] if p.dim() == 2]
     chosen = set(map(id, hidden))

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol, runtime_checkable
 
-import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from cmalight.compiled import CannotCompile
+from cmalight.compiled.steps import scaled_lr
 from cmalight.evaluation.objective import Objective
 from cmalight.optim.certified import Certified
 from cmalight.optim.controlled import Controlled
@@ -24,7 +23,7 @@ from cmalight.optim.epoch_optimizer import EpochOptimizer
 from cmalight.rules.outcome import Outcome
 from cmalight.training.data import length_of
 from cmalight.training.solvers import Schedule
-from cmalight.training.stopping import StopTraining
+from cmalight.training.stopping import Stop
 from cmalight.training.tracking import Tracker
 
 Backward = Callable[[], Tensor]  # sets the gradients of a batch, and gives its loss
@@ -45,12 +44,13 @@ class HasTwoPoints(Protocol):
 class PlainSteps:
     """The steps of a plain torch optimizer, by the schedule of its name, if it has one.
 
-    `base` moves the weights: the optimizer itself, or the one that is watched. `objective` is the `Objective` that it
-    evaluates, if any.
+    `base` moves the weights: the optimizer itself, or the one that is watched. `compilable` is the one for the compiled
+    engine, if it knows it. `objective` is the `Objective` that is evaluated, if any.
     """
 
-    def __init__(self, optimizer: Optimizer, schedule: Schedule | None = None) -> None:
-        self.optimizer = self.base = optimizer
+    def __init__(self, optimizer: Optimizer, tracker: Tracker, schedule: Schedule | None = None) -> None:
+        self.optimizer = self.base = self.compilable = optimizer
+        self.tracker = tracker
         self.objective: Objective | None = None
         self._schedule, self._factor = schedule, 1.0
         closure = inspect.signature(optimizer.step).parameters.get("closure")
@@ -60,20 +60,13 @@ class PlainSteps:
         """Enclose the steps of one epoch."""
         return nullcontext()
 
-    def eager(self, backward: Backward, count: float, tracker: Tracker) -> Tensor:  # noqa: ARG002
+    def eager(self, backward: Backward, count: float) -> Tensor:  # noqa: ARG002
         """Take one step on a batch of `count` samples, and give its loss; before and after, lr is the user's."""
         if self._schedule is None:
             return self._step(backward)
-        self._factor = self._schedule(tracker.fraction(0.5))
-        groups = self.optimizer.param_groups
-        peaks = [group["lr"] for group in groups]
-        for group, peak in zip(groups, peaks, strict=True):
-            group["lr"] = peak * self._factor
-        try:
+        self._factor = self._schedule(self.tracker.fraction(0.5))
+        with scaled_lr(self.optimizer, self._factor):
             return self._step(backward)
-        finally:
-            for group, peak in zip(groups, peaks, strict=True):
-                group["lr"] = peak
 
     def _step(self, backward: Backward) -> Tensor:
         if self._needs_closure:
@@ -82,15 +75,16 @@ class PlainSteps:
         self.optimizer.step()
         return loss
 
-    def compiled(self, run: Run, sizes: list[int], tracker: Tracker) -> None:
+    def compiled(self, run: Run, sizes: list[int]) -> None:
         """Take all steps of an epoch on batches of these sizes by `run`, in the tracker's chunks."""
-        for chunk in tracker.chunks(len(sizes)):
-            counts = sizes[chunk]
-            factors = [1.0] * len(counts)
-            if self._schedule is not None:
-                factors = [self._schedule(tracker.fraction(ahead + 0.5)) for ahead in range(len(counts))]
+        schedule = self._schedule or (lambda _: 1.0)
+
+        def take(chunk: slice) -> Tensor:
+            factors = [schedule(self.tracker.fraction(ahead + 0.5)) for ahead in range(len(sizes[chunk]))]
             self._factor = factors[-1]
-            tracker.after(run(factors), counts)
+            return run(factors)
+
+        self.tracker.in_chunks(sizes, take)
 
     @property
     def lr(self) -> float:
@@ -109,10 +103,6 @@ class PlainSteps:
     def has_converged(self) -> bool:
         """Whether no further step can move the weights."""
         return False
-
-    def compilable(self) -> Optimizer:
-        """The optimizer for the compiled engine, or CannotCompile."""
-        return self.base
 
     @contextmanager
     def training_point(self) -> Iterator[None]:
@@ -147,9 +137,11 @@ class WatchedSteps(PlainSteps):
 
     optimizer: Controlled | Certified
 
-    def __init__(self, optimizer: Controlled | Certified) -> None:
-        super().__init__(optimizer)
+    def __init__(self, optimizer: Controlled | Certified, tracker: Tracker) -> None:
+        super().__init__(optimizer, tracker)
         self.base = optimizer.base
+        if isinstance(optimizer, Controlled):  # Certified takes plain gradient steps beside those of its base
+            self.compilable = optimizer.base
         self.objective = optimizer.objective if isinstance(optimizer.objective, Objective) else None
         self._outcomes: list[Outcome] = []
 
@@ -171,18 +163,16 @@ class WatchedSteps(PlainSteps):
             if (report := self.optimizer.report) is not None and report is not before:
                 self._outcomes.append(report.outcome)
 
-    def eager(self, backward: Backward, count: float, tracker: Tracker) -> Tensor:  # noqa: ARG002
+    def eager(self, backward: Backward, count: float) -> Tensor:  # noqa: ARG002
         """The optimizer is told the loss that the step has anyway."""
         loss = backward()
         self.optimizer.step(loss)
         return loss
 
-    def compiled(self, run: Run, sizes: list[int], tracker: Tracker) -> None:
+    def compiled(self, run: Run, sizes: list[int]) -> None:
         """The optimizer cuts a chunk further at the ends of its windows."""
         optimizer: Any = self.optimizer  # a Controlled: Certified is not compiled
-        for chunk in tracker.chunks(len(sizes)):
-            counts = sizes[chunk]
-            tracker.after(optimizer.advance(len(counts), run), counts)
+        self.tracker.in_chunks(sizes, lambda chunk: optimizer.advance(len(sizes[chunk]), run))
 
     @property
     def lr(self) -> float:
@@ -195,20 +185,14 @@ class WatchedSteps(PlainSteps):
         names = [outcome.name.lower() for outcome in (*undone, *self._outcomes[-1:])]
         return {"lr": self.lr, "outcome": names[0] if names else "open"}
 
-    def compilable(self) -> Optimizer:
-        """The base."""
-        if isinstance(self.optimizer, Certified):
-            raise CannotCompile("Certified takes plain gradient steps beside those of its base")
-        return self.base
-
 
 class EpochSteps(PlainSteps):
     """The paper's methods, which judge whole epochs."""
 
     optimizer: EpochOptimizer
 
-    def __init__(self, optimizer: EpochOptimizer, objective: Objective) -> None:
-        super().__init__(optimizer)
+    def __init__(self, optimizer: EpochOptimizer, tracker: Tracker, objective: Objective) -> None:
+        super().__init__(optimizer, tracker)
         self.objective = objective if optimizer.needs_objective else None
         if self.objective is not None and length_of(objective.data) is None:
             raise ValueError(
@@ -221,35 +205,27 @@ class EpochSteps(PlainSteps):
     @contextmanager
     def epoch(self) -> Iterator[None]:
         """Judged at its end; an epoch that is broken off is undone."""
-        stopped: StopTraining | None = None
+        stopped: Stop | None = None
         self._lr = self.optimizer.zeta
         with self.optimizer.epoch(self.objective) as self._epoch:
             try:
                 yield
-            except StopTraining as stop:
+            except Stop as stop:
                 stopped = stop
                 self._epoch.abandon()
         if stopped is not None:
             raise stopped
 
-    def eager(self, backward: Backward, count: float, tracker: Tracker) -> Tensor:  # noqa: ARG002
+    def eager(self, backward: Backward, count: float) -> Tensor:
         """The epoch observes the loss of every batch."""
         loss = backward()
         self._epoch.observe(loss, count)
         self.optimizer.step()
         return loss
 
-    def compiled(self, run: Run, sizes: list[int], tracker: Tracker) -> None:
+    def compiled(self, run: Run, sizes: list[int]) -> None:
         """One call for all steps, so that the sum of the losses does not depend on how the chunks are cut."""
-
-        def run_in_chunks(factors: Sequence[float]) -> Tensor:
-            losses = []
-            for chunk in tracker.chunks(len(sizes)):
-                losses.append(run(factors[chunk]))
-                tracker.after(losses[-1], sizes[chunk])
-            return torch.cat(losses)
-
-        self._epoch.advance(sizes, run_in_chunks)
+        self._epoch.advance(sizes, lambda factors: self.tracker.in_chunks(sizes, lambda chunk: run(factors[chunk])))
 
     @property
     def lr(self) -> float:
@@ -273,10 +249,10 @@ class EpochSteps(PlainSteps):
         return self.optimizer.has_converged
 
 
-def steps_of(optimizer: Optimizer, objective: Objective, schedule: Schedule | None) -> PlainSteps:
+def steps_of(optimizer: Optimizer, tracker: Tracker, objective: Objective, schedule: Schedule | None) -> PlainSteps:
     """The steps of an optimizer by its kind; the objective is for whole epochs, the schedule for a plain optimizer."""
     if isinstance(optimizer, Controlled | Certified):
-        return WatchedSteps(optimizer)
+        return WatchedSteps(optimizer, tracker)
     if isinstance(optimizer, EpochOptimizer):
-        return EpochSteps(optimizer, objective)
-    return PlainSteps(optimizer, schedule)
+        return EpochSteps(optimizer, tracker, objective)
+    return PlainSteps(optimizer, tracker, schedule)

@@ -33,20 +33,12 @@ class Status(Enum):
     CALLBACK = "callback"
 
 
-@dataclass(frozen=True)
-class Stop:
-    """A status, and the sentence that says why."""
+class Stop(Exception):
+    """Why a run ends: a status, and the sentence that says why. Raised inside an epoch, it breaks the epoch off."""
 
-    status: Status
-    reason: str
-
-
-class StopTraining(Exception):
-    """Breaks off an epoch."""
-
-    def __init__(self, stop: Stop) -> None:
-        super().__init__(stop.reason)
-        self.stop = stop
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
 
 
 @dataclass(frozen=True)

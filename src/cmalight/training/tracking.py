@@ -1,23 +1,98 @@
-"""Where a run is: its steps, its losses, its time; what stops it inside an epoch; the callbacks of steps."""
+"""Where a run is: its steps, its losses, its time; what stops it inside an epoch; and its callbacks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from cmalight.evaluation.norms import accumulation_dtype
-from cmalight.training.callbacks import Callback, Position, StepCallback
-from cmalight.training.history import Display
-from cmalight.training.stopping import ClockName, Interrupts, Status, Stop, StopRules, StopTraining, TrainingClock
+from cmalight.training.history import Display, EpochRecord
+from cmalight.training.stopping import ClockName, Interrupts, Status, Stop, StopRules, TrainingClock
 
 if TYPE_CHECKING:
     from cmalight.training.steps import PlainSteps
 
 # Ctrl-C and the time limit are honoured within about this time in compiled epochs.
 _CHUNK_SECONDS = 0.05
+
+
+@runtime_checkable
+class Callback(Protocol):
+    """Called after every epoch. `close()`, if it exists, is called at the end of the run."""
+
+    def on_epoch_end(self, record: EpochRecord) -> bool | None:
+        """Called after each epoch.
+
+        Args:
+            record: The numbers of the epoch.
+
+        Returns:
+            True to stop the run.
+        """
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run is after a step. Everything counts from the start of the run, epochs before a resume included.
+
+    Attributes:
+        steps: Steps, including undone ones.
+        epochs: Passes over the training data, with the part of the running one that is done.
+        seconds: Training time, without measuring.
+        batch_loss: Mean loss of the batches since the last position, each at the weights before its step.
+        lr: Learning rate of the last step.
+        evaluations: Full passes over the training data that the optimizer made.
+        evaluated_rows: Rows that the optimizer evaluated.
+    """
+
+    steps: int
+    epochs: float
+    seconds: float
+    batch_loss: float
+    lr: float
+    evaluations: int
+    evaluated_rows: int
+
+
+@runtime_checkable
+class StepCallback(Callback, Protocol):
+    """A callback that is also called after the steps that it asks for, in either engine."""
+
+    def next_step(self) -> int | None:
+        """Asked at the start of the run and after each `on_step`.
+
+        Returns:
+            The number of the step, from 1, after which to call `on_step`; one that has passed already means the next
+            step. None: never again.
+        """
+
+    def on_step(self, position: Position) -> bool | None:
+        """Called after the step, and after the judgement that it completes, with the training clock paused.
+
+        The model is where the optimizer has it now, within an epoch of CMALight, too. Measure it by
+        `cmalight.training.measure`, which leaves no trace.
+
+        Args:
+            position: Where the run is.
+
+        Returns:
+            True to stop the run.
+        """
+
+
+@contextmanager
+def closing(callbacks: Sequence[Callback]) -> Iterator[None]:
+    """At the end of the block all callbacks are closed, in their order; if one raises, the others are closed first."""
+    with ExitStack() as stack:
+        for callback in reversed(callbacks):
+            stack.callback(getattr(callback, "close", lambda: None))
+        yield
 
 
 class Tracker:
@@ -66,11 +141,7 @@ class Tracker:
         return self._call_callbacks()
 
     def batch_loss(self) -> float:
-        """The mean loss of the batches of the epoch.
-
-        Raises:
-            ValueError: There was no batch.
-        """
+        """The mean loss of the batches of the epoch; ValueError if there was none."""
         if not self._epoch_loss.samples:
             raise ValueError("The data gave no batch; it must give at least one on every pass")
         return self._epoch_loss.mean()
@@ -85,13 +156,9 @@ class Tracker:
         return Stop(Status.INTERRUPTED, "interrupted by Ctrl-C") if self.interrupts.requested else None
 
     def stop_if_asked(self) -> None:
-        """Asked before each batch, also of an evaluation.
-
-        Raises:
-            StopTraining: The time is over, or somebody pressed Ctrl-C.
-        """
+        """Asked before each batch, also of an evaluation; raises Stop if the time is over, or after a Ctrl-C."""
         if (stop := self.rules.out_of_time(self.clock.seconds()) or self.interrupted()) is not None:
-            raise StopTraining(stop)
+            raise stop
 
     def before(self) -> None:
         """Called before a batch, or a chunk of them; raises as `stop_if_asked`."""
@@ -100,11 +167,7 @@ class Tracker:
         self.display.position(self._passes(), self.clock.seconds())
 
     def after(self, losses: Tensor, counts: Sequence[float]) -> None:
-        """Called after one eager step, with its loss and its samples, or a chunk of compiled ones.
-
-        Raises:
-            StopTraining: A callback asks for it.
-        """
+        """Called after an eager step, with its loss and its samples, or a chunk of compiled ones; may raise Stop."""
         self.steps, self.batch = self.steps + len(counts), self.batch + len(counts)
         self._epoch_loss.add(losses, counts)
         if not self._due:
@@ -112,21 +175,28 @@ class Tracker:
         self._position_loss.add(losses, counts)
         # The callbacks of an epoch's last step see the weights that its judgement leads to.
         if self.batch != self._batches_per_epoch and (stop := self._call_callbacks()) is not None:
-            raise StopTraining(stop)
+            raise stop
 
-    def chunks(self, steps: int) -> Iterator[slice]:
-        """Cut the steps of an epoch into chunks that take a moment and end at the steps callbacks ask for."""
+    def in_chunks(self, sizes: Sequence[float], take: Callable[[slice], Tensor]) -> Tensor:
+        """Take the steps of an epoch, on batches of these sizes, by `take`, which gives their losses; and all losses.
+
+        A chunk of steps takes a moment, and ends at a step that a callback asks for.
+        """
+        losses: list[Tensor] = []
         first, wanted = 0, 1
-        while first < steps:
+        while first < len(sizes):
             self.before()
-            count = min(wanted, steps - first, *(max(1, due - self.steps) for due in self._due if due is not None))
-            started = self.clock.seconds()
-            yield slice(first, first + count)
+            dues = (max(1, due - self.steps) for due in self._due if due is not None)
+            count = min(wanted, len(sizes) - first, *dues)
+            chunk, started = slice(first, first + count), self.clock.seconds()
+            losses.append(take(chunk))
+            self.after(losses[-1], sizes[chunk])
             first += count
             if self.clock.seconds() - started > _CHUNK_SECONDS / 2:
                 wanted = max(1, count // 2)
             elif count == wanted:
                 wanted *= 2
+        return torch.cat(losses)
 
     def fraction(self, ahead: float) -> float:
         """The fraction of the run that is done `ahead` batches from now."""
