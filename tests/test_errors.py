@@ -16,7 +16,7 @@ CHECKS = {
     "least": (lambda *words: errors.check_least(*words, 0), (0, 0.5), (-1e-9, math.inf, math.nan, None)),
     "fraction": (errors.check_fraction, (0.5, 1e-9), (0, 1, math.nan, "0.5")),
     "part": (errors.check_part, (0, 0.5), (1, -0.1, math.nan, True)),
-    "share": (errors.check_share, (0, 1, 0.5), (-0.1, 1.1, math.nan, True)),
+    "unit interval": (errors.check_unit_interval, (0, 1, 0.5), (-0.1, 1.1, math.nan, True)),
     "flag": (errors.check_flag, (True, False), (0, None, "True")),
     "choice": (partial(errors.check_choice, choices=("a", 1)), ("a", 1), ("b", True, ["a"], {})),
 }

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-_LARGEST = 2**63 - 1  # of torch's and NumPy's integers
+_LARGEST = 2**63 - 1  # the largest integer of torch and NumPy
 
 
 class DataError(ValueError):
@@ -59,7 +59,7 @@ def check_fraction(name: str, value: Any) -> None:
         raise invalid(name, value, "a number between 0 and 1, both excluded")
 
 
-def check_share(name: str, value: Any) -> None:
+def check_unit_interval(name: str, value: Any) -> None:
     """Raise ValueError unless the value lies between 0 and 1, both included."""
     if not (is_number(value) and 0 <= value <= 1):
         raise invalid(name, value, "a number from 0 to 1")

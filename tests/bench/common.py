@@ -10,7 +10,7 @@ from cmalight.bench import Result, plan, read_spec
 from cmalight.bench.models import Machine, Points
 from cmalight.bench.store import begin, locked, write_result
 
-OWN = Path(__file__).with_name("own_code.py")
+USER_CODE = Path(__file__).with_name("user_code.py")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cmalight.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
 
 
@@ -47,9 +47,9 @@ def folder_of(path, study, results=None):
     return path
 
 
-def own(name):
-    """A solver, network, data set or workload of own_code.py."""
-    return f"{OWN}:{name}"
+def user_code(name):
+    """A solver, network, data set or workload of user_code.py."""
+    return f"{USER_CODE}:{name}"
 
 
 def write_toml(path, *lines):
@@ -61,7 +61,7 @@ def write_toml(path, *lines):
 
 def waits(at):
     """The solver, in TOML, that says in the file `at` that it has begun, and waits."""
-    return f'{{ solver = "{own("Waits")}", options = {{ at = "{at}" }} }}'
+    return f'{{ solver = "{user_code("Waits")}", options = {{ at = "{at}" }} }}'
 
 
 def start(*arguments, **options):

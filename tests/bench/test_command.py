@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from cmalight import bench
 from cmalight.cli import command
-from tests.bench.common import ENVIRONMENT, descendants, finish, is_alive, own, start, waits, write_toml
+from tests.bench.common import ENVIRONMENT, descendants, finish, is_alive, start, user_code, waits, write_toml
 from tests.helpers import wait_for
 
 
@@ -36,7 +36,7 @@ def test_a_run_ends_with_0_and_says_what_there_is(tmp_path):
 
 
 def test_failed_runs_end_with_1_and_the_last_line_of_the_traceback_also_the_second_time(tmp_path):
-    path = write_toml(tmp_path / "spec.toml", f'solvers = ["adam", "{own("Raises")}"]')
+    path = write_toml(tmp_path / "spec.toml", f'solvers = ["adam", "{user_code("Raises")}"]')
     for _ in range(2):
         result = invoke("bench", "run", path, "--out", tmp_path / "out", "--in-process", "--quiet")
         assert result.exit_code == 1

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from cmalight import bench
-from tests.bench.common import ENVIRONMENT, finish, is_alive, own, spec, start, waits, write_toml
+from tests.bench.common import ENVIRONMENT, finish, is_alive, spec, start, user_code, waits, write_toml
 from tests.helpers import wait_for
 
 pytest.importorskip("distributed")
@@ -58,7 +58,7 @@ def _parent(pid):
 def test_a_killed_worker_loses_no_run_and_changes_no_result(tmp_path):
     at = tmp_path / "at"
     path = write_toml(
-        tmp_path / "spec.toml", f'solvers = [{waits(at)}, "cmalight", "{own("Raises")}", "{own("Aborts")}"]'
+        tmp_path / "spec.toml", f'solvers = [{waits(at)}, "cmalight", "{user_code("Raises")}", "{user_code("Aborts")}"]'
     )
     with cluster(tmp_path) as (address, _):
         process = start("bench", "run", path, "--out", tmp_path / "out", "--executor", address)
@@ -72,7 +72,7 @@ def test_a_killed_worker_loses_no_run_and_changes_no_result(tmp_path):
         code, stdout, stderr = finish(process)
     assert code == 1, stderr
     assert "4 of 4 runs: 1 crashed, 2 done, 1 failed" in stdout
-    study = spec(solvers=[{"solver": own("Waits"), "options": {"at": str(at)}}, "cmalight"])
+    study = spec(solvers=[{"solver": user_code("Waits"), "options": {"at": str(at)}}, "cmalight"])
     bench.run(study, tmp_path / "here", in_process=True)
     losses = []
     for folder in ("out", "here"):

@@ -14,7 +14,7 @@ import pytest
 
 from cmalight import bench
 from cmalight.bench import isolation, plan, running
-from tests.bench.common import ENVIRONMENT, descendants, own, spec
+from tests.bench.common import ENVIRONMENT, descendants, spec, user_code
 from tests.helpers import wait_for
 
 NAMES = ("Raises", "Aborts", "Prints", "Good")
@@ -24,8 +24,8 @@ NAMES = ("Raises", "Aborts", "Prints", "Good")
 def misbehaved(tmp_path_factory):
     """A solver of each kind, in one process each."""
     folder = tmp_path_factory.mktemp("misbehaved")
-    hanging = bench.run(spec(solvers=[own("Hangs")], wall_limit=5, name="hanging"), folder)
-    summary = bench.run(spec(solvers=[own(name) for name in NAMES]), folder, workers=2)
+    hanging = bench.run(spec(solvers=[user_code("Hangs")], wall_limit=5, name="hanging"), folder)
+    summary = bench.run(spec(solvers=[user_code(name) for name in NAMES]), folder, workers=2)
     return folder, summary, hanging, bench.load(folder).runs.set_index("solver")
 
 
@@ -63,9 +63,9 @@ def test_a_finished_folder_starts_no_process_and_failures_are_repeated_on_demand
     folder, summary, _, _ = misbehaved
     started = []
     monkeypatch.setattr(running, "isolated", lambda run, _: started.append(run) or isolation.isolated(run))
-    again = bench.run(spec(solvers=[own(name) for name in NAMES]), folder)
+    again = bench.run(spec(solvers=[user_code(name) for name in NAMES]), folder)
     assert (again.statuses, started) == (summary.statuses, [])
-    only = spec(solvers=[own("Raises"), own("Good")])
+    only = spec(solvers=[user_code("Raises"), user_code("Good")])
     assert bench.run(only, folder, retry_failed=True).statuses == {"failed": 1, "done": 1}
     assert [run.solver_label for run in started] == ["Raises"]
 
@@ -73,7 +73,7 @@ def test_a_finished_folder_starts_no_process_and_failures_are_repeated_on_demand
 @pytest.mark.slow
 def test_a_killed_worker_is_a_crash(tmp_path):
     at = tmp_path / "at"
-    study = spec(solvers=[{"solver": own("Waits"), "options": {"at": str(at)}}])
+    study = spec(solvers=[{"solver": user_code("Waits"), "options": {"at": str(at)}}])
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(bench.run, study, tmp_path / "out")
         os.kill(int(wait_for(lambda: at.exists() and at.read_text())), signal.SIGKILL)
@@ -97,7 +97,9 @@ def test_a_script_needs_no_guard_and_keeps_its_name(tmp_path):
 
 
 def test_in_process_trains_here(tmp_path, capsys):
-    summary = bench.run(spec(solvers=[own("Prints"), own("Raises")]), tmp_path, in_process=True, progress=True)
+    summary = bench.run(
+        spec(solvers=[user_code("Prints"), user_code("Raises")]), tmp_path, in_process=True, progress=True
+    )
     assert summary.statuses == {"done": 1, "failed": 1}
     said = capsys.readouterr().out
     assert said.count("a word from the solver") == 6

@@ -4,7 +4,7 @@ import pytest
 
 from cmalight.bench import PRESETS, SpecError, plan, read_spec, reading
 from cmalight.bench.problems import network_for
-from tests.bench.common import OWN, own, spec, write_toml
+from tests.bench.common import USER_CODE, spec, user_code, write_toml
 from tests.helpers import needs_muon
 
 
@@ -35,11 +35,11 @@ from tests.helpers import needs_muon
         ({"extends": "paper"}, "Unknown key 'extends'"),
         ({"grid": {"lr": []}}, "grid.lr"),
         (
-            {"solvers": [{"solver": own("Good"), "options": {"momentun": 0.9}}]},
+            {"solvers": [{"solver": user_code("Good"), "options": {"momentun": 0.9}}]},
             "unexpected keyword argument 'momentun'; its arguments are (params, lr=0.1, momentum=0.0)",
         ),
-        ({"solvers": [own("Waits")]}, "missing a required argument: 'at'"),
-        ({"solvers": [own("Better")]}, "Unknown callable 'Better'"),
+        ({"solvers": [user_code("Waits")]}, "missing a required argument: 'at'"),
+        ({"solvers": [user_code("Better")]}, "Unknown callable 'Better'"),
     ],
 )
 def test_what_cannot_work_is_refused_with_what_was_expected(changes, message):
@@ -80,7 +80,7 @@ def test_a_csv_file_is_a_data_set_in_one_line(tmp_path):
 
 def test_problems_seeds_and_solvers_are_combined_in_order():
     wine = {"dataset": "wine", "group": "mine"}
-    chosen = spec(datasets=["mv", wine], seeds=2, workloads=[own("workload")], solvers=["adam", "sgd"])
+    chosen = spec(datasets=["mv", wine], seeds=2, workloads=[user_code("workload")], solvers=["adam", "sgd"])
     runs = [str(run) for run in plan(chosen)]
     assert runs[:3] == ["mv 1x5, seed 0, adam", "mv 1x5, seed 0, sgd", "mv 1x5, seed 1, adam"]
     assert runs[-1] == "workload, seed 1, sgd"
@@ -107,8 +107,10 @@ def test_a_circle_of_extends_is_refused(tmp_path):
 
 def test_a_spec_extends_another_and_adds_to_its_lists(tmp_path):
     write_toml(tmp_path / "base.toml", 'solvers = ["adam"]')
-    (tmp_path / "mine.toml").write_text(f'extends = "base.toml"\nseeds = 3\nsolvers = ["...", "{OWN.name}:Good"]\n')
-    (tmp_path / OWN.name).write_text(OWN.read_text())
+    (tmp_path / "mine.toml").write_text(
+        f'extends = "base.toml"\nseeds = 3\nsolvers = ["...", "{USER_CODE.name}:Good"]\n'
+    )
+    (tmp_path / USER_CODE.name).write_text(USER_CODE.read_text())
     chosen = read_spec(tmp_path / "mine.toml", ["epochs = 5"])
     assert [one.name for one in chosen.solvers] == ["adam", "Good"]
     assert (chosen.name, chosen.seeds, chosen.epochs) == ("mine", (0, 1, 2), 5)
@@ -184,6 +186,6 @@ def test_a_key_does_not_depend_on_where_own_files_lie(tmp_path):
 
 
 def test_a_spec_in_python_has_paths_relative_to_the_current_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(OWN.parent)
-    chosen = read_spec({"workloads": [f"{OWN.name}:workload"], "solvers": ["adam"], "epochs": 1})
-    assert plan(chosen)[0].workload == own("workload")
+    monkeypatch.chdir(USER_CODE.parent)
+    chosen = read_spec({"workloads": [f"{USER_CODE.name}:workload"], "solvers": ["adam"], "epochs": 1})
+    assert plan(chosen)[0].workload == user_code("workload")

@@ -184,7 +184,7 @@ def test_a_folder_has_one_driver_and_what_a_killed_one_was_writing_goes(tmp_path
     folder_of(tmp_path, spec(), [])
     (tmp_path / "runs" / ".half.json.0a1b.tmp").write_text("{")
     before = (tmp_path / "specs" / "study.json").read_text()
-    with locked(tmp_path), pytest.raises(FolderInUseError, match="in use by another driver"):
+    with locked(tmp_path), pytest.raises(FolderInUseError, match="another `bench run` or `merge` uses"):
         assert list((tmp_path / "runs").iterdir()) == []
         bench.run(spec(epochs=3), tmp_path)
     assert (tmp_path / "specs" / "study.json").read_text() == before  # of the study at work

@@ -9,7 +9,7 @@ import pytest
 from cmalight import bench
 from cmalight.bench import plan, train
 from cmalight.bench.code import imported
-from tests.bench.common import own, spec
+from tests.bench.common import spec, user_code
 
 CONTROLLED = ("auto", "cmalight", "cma", "ig")
 
@@ -56,24 +56,24 @@ def test_measuring_changes_nothing_whatever_its_spacing(solver):
 
 
 def test_the_solvers_of_a_problem_see_the_same_weights_and_the_same_batches():
-    solvers = [own("Good"), "adam", "cmalight"]
-    runs = plan(spec(networks=[own("Network")], solvers=solvers, seeds=2))
-    made = imported(own("Network")).made
+    solvers = [user_code("Good"), "adam", "cmalight"]
+    runs = plan(spec(networks=[user_code("Network")], solvers=solvers, seeds=2))
+    made = imported(user_code("Network")).made
     seen = {}
     for run in runs:
         made.clear()
         train(run, warm_up=False)
         network = next(one for one in made if one.seen)
         seen[run.solver, run.seed] = (network.first.tolist(), network.seen)
-    first = seen[own("Good"), 0]
+    first = seen[user_code("Good"), 0]
     assert all(seen[solver, 0] == first for solver in solvers)
-    assert seen[own("Good"), 1][0] != first[0]
-    assert seen[own("Good"), 1][1] != first[1]
+    assert seen[user_code("Good"), 1][0] != first[0]
+    assert seen[user_code("Good"), 1][1] != first[1]
 
 
 def test_classes_are_measured_by_accuracy_too():
     adam = {"solver": "adam", "options": {"lr": 0.05}}
-    result = result_of(datasets=[own("classes")], epochs=30, solvers=[adam])
+    result = result_of(datasets=[user_code("classes")], epochs=30, solvers=[adam])
     assert result.task == "classification"
     assert result.points.accuracy[-1] > 0.6
     assert result.points.validation_loss[-1] < result.points.validation_loss[0]
@@ -112,13 +112,13 @@ def test_a_run_stops_after_the_epoch_that_reached_its_target():
 
 
 def test_an_own_solver_that_wants_an_objective_gets_one():
-    result = result_of(solvers=[own("watched")])
+    result = result_of(solvers=[user_code("watched")])
     assert (result.status, result.error) == ("done", None)
     assert result.points.evaluated_rows[-1] > 0
 
 
 def test_an_own_workload_is_a_problem():
-    result = result_of(workloads=[own("workload")], datasets=[], networks=[])
+    result = result_of(workloads=[user_code("workload")], datasets=[], networks=[])
     assert (result.status, result.n_samples) == ("done", 64)
     assert set(result.points.validation_loss) == {None}
 
@@ -134,7 +134,7 @@ def test_an_own_workload_is_a_problem():
     ],
 )
 def test_what_goes_wrong_is_in_the_result(solver, status, error):
-    result = result_of(solvers=[own(solver)])
+    result = result_of(solvers=[user_code(solver)])
     assert result.status == status
     assert error in result.error
     assert (result.traceback or "").startswith("Traceback" if status == "failed" else "")

@@ -123,13 +123,13 @@ def test_the_test_part_is_rounded_up():
 
 @pytest.mark.parametrize("share", [1.0, -0.1, float("nan"), 0.999])
 def test_a_share_that_leaves_nothing_is_refused(share):
-    with pytest.raises(ValueError, match="test_share"):
-        load_dataset("wine", test_share=share)
+    with pytest.raises(ValueError, match="test_fraction"):
+        load_dataset("wine", test_fraction=share)
 
 
 def test_the_order_of_the_split_never_changes():
     register("steps", lambda: (np.arange(6.0)[:, np.newaxis], np.arange(6.0)))
-    data = load_dataset("steps", test_share=0.5, scale=False)
+    data = load_dataset("steps", test_fraction=0.5, scale=False)
     assert [*data.y_train[:, 0], *data.y_test[:, 0]] == [5, 2, 1, 3, 0, 4]
     with pytest.raises(ValueError, match="Invalid seed value: -1"):
         load_dataset("steps", seed=-1)
@@ -139,9 +139,9 @@ def test_the_order_of_the_split_never_changes():
 def test_every_row_is_in_one_part_and_scaled_by_the_training_part(rows, share, seed):
     values = np.arange(rows, dtype=np.float64)
     register("steps", lambda: (np.stack([values, values * 0], axis=1), values))
-    plain = load_dataset("steps", seed=seed, test_share=share, scale=False)
+    plain = load_dataset("steps", seed=seed, test_fraction=share, scale=False)
     assert sorted([*plain.y_train[:, 0], *plain.y_test[:, 0]]) == values.tolist()
-    data = load_dataset("steps", seed=seed, test_share=share)
+    data = load_dataset("steps", seed=seed, test_fraction=share)
     low, high = plain.y_train.min(), plain.y_train.max()
     for scaled, unscaled in ((data.y_train, plain.y_train), (data.y_test, plain.y_test)):
         np.testing.assert_allclose(scaled * max(high - low, 1) + low, unscaled, atol=1e-4)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas
 
 from cmalight.bench.frames import Results
-from cmalight.errors import check_choice, check_share
+from cmalight.errors import check_choice, check_unit_interval
 
 Measure = Literal["seconds", "work", "evaluations", "epochs"]
 Loss = Literal["train_loss", "validation_loss"]
@@ -30,7 +30,7 @@ LOSSES: tuple[str, ...] = get_args(Loss)
 TABLE_TAUS = (1e-1, 1e-2, 1e-4)
 # What a run reached, and what counts for one that failed: worse than anything that can be reached.
 REACHED = {"final_loss": np.inf, "best_loss": np.inf, "final_validation_loss": np.inf, "final_accuracy": -np.inf}
-AREA = {"limit": 100.0, "resamples": 2000, "level": 0.95, "fewest": 5}  # of the areas, and of the page's
+AREA = {"limit": 100.0, "resamples": 2000, "level": 0.95, "fewest": 5}  # for the areas here and on the page
 
 
 def solution_costs(
@@ -59,7 +59,7 @@ def solution_costs(
         complete: Leave out seeds for which a solver has no result. Otherwise their costs are NaN.
 
     Returns:
-        One column per solver; inf where the target was not reached or the run failed.
+        One column per solver; inf if the target was not reached or the run failed.
 
     Raises:
         ValueError: For an unknown argument or solver, without any run, and if a solver has several runs of one problem
@@ -71,7 +71,7 @@ def solution_costs(
         >>> sorted(costs.columns)
         ['adam', 'auto']
     """
-    check_share("tau", tau)
+    check_unit_interval("tau", tau)
     for name, value, choices in (("measure", measure, COLUMNS), ("loss", loss, LOSSES), ("per", per, get_args(Per))):
         check_choice(name, value, choices)
     runs, start = results.runs, ["problem", "seed"]
@@ -90,7 +90,7 @@ def solution_costs(
     done = runs.loc[runs["status"] == "done", ["key", *start]]
     points = results.points[np.isfinite(results.points[loss])].merge(done, on="key").sort_values("step", kind="stable")
     lowest = points.groupby(start)[loss].min()
-    highest = points.drop_duplicates("key").groupby(start)[loss].max()  # of the first losses
+    highest = points.drop_duplicates("key").groupby(start)[loss].max()  # highest first loss
     points = points.join((lowest + tau * (highest - lowest)).rename("target"), on=start)
     solved = points[points[loss] <= points["target"]].drop_duplicates("key").set_index("key")
     costs = runs["key"].map(solved[COLUMNS[measure]].astype("float64")).fillna(np.inf)

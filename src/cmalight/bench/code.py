@@ -25,7 +25,7 @@ _METHODS = ("optim", "rules")  # the solver decides which files of these
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def is_own(name: str) -> bool:
+def is_user_code(name: str) -> bool:
     """Whether a name stands for the user's code, "file.py:name"."""
     return name.partition(":")[0].endswith(".py")
 
@@ -42,13 +42,13 @@ def code_digest(solver: str, *names: str) -> str:
     of the solver imports; all of both if a file of the user imports the package. The user's files are those among the
     names, such as that of a network, and what they import.
     """
-    places = [Path(name.partition(":")[0]) for name in (solver, *names) if is_own(name)]
-    own = {file for place in places for file in _with_imports(place, place.parent)}
-    rooms = (*_ROOMS, *(_METHODS if any(map(_needs_methods, own)) else ()))
-    package = set() if is_own(solver) else set(_methods_of(solver))
+    places = [Path(name.partition(":")[0]) for name in (solver, *names) if is_user_code(name)]
+    users = {file for place in places for file in _with_imports(place, place.parent)}
+    rooms = (*_ROOMS, *(_METHODS if any(map(_needs_methods, users)) else ()))
+    package = set() if is_user_code(solver) else set(_methods_of(solver))
     for place in (_PACKAGE / room for room in rooms):
         package |= {file for file in (place, *place.rglob("*")) if file.suffix in (".py", ".cpp", ".toml")}
-    parts = [f"{file.name} {_digest(file)}" for file in own]
+    parts = [f"{file.name} {_digest(file)}" for file in users]
     parts += [f"{file.relative_to(_PACKAGE)} {_package_digest(file)}" for file in package]
     return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()
 
@@ -90,7 +90,7 @@ def imported(name: str) -> Callable[..., Any]:
 @functools.lru_cache
 def _module(path: Path, digest: str) -> ModuleType:
     """The file as a module of its own, so that two files of one name do not meet; modules beside it are found, too."""
-    name = f"cmalight_own_{digest[:12]}_{path.stem}"
+    name = f"cmalight_user_{digest[:12]}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} is not a Python file")

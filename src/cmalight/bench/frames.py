@@ -213,7 +213,7 @@ def _notes(runs: pandas.DataFrame) -> Iterator[str]:
         < runs["solver"].nunique(),
         f"{of_done} shared their machine with other runs; compare their seconds with care": wall["workers"] > 1,
         f"{of_done} began on a machine with more work than cores": wall["load"] > wall["cores"],
-        f"{of_done} are timed by the processor time that they took": done["clock"] != "wall",
+        f"{of_done} are timed in processor time, not wall time": done["clock"] != "wall",
         f"of {len(names)} problems have results on different data; the page splits each of them by the first digits "
         "of data_sha256": names > 1,
         "solvers have results of different code; do not compare them": _varies(runs, ["solver", "problem"], "code"),

@@ -32,7 +32,7 @@ _alive: set[BaseProcess] = set()  # processes that train for this one
 
 
 def isolated(run: Run, workers: int = 1) -> Result:
-    """Train a run in a process of its own; it has a result also where the process died or had to be killed."""
+    """Train a run in a process of its own; it has a result also if the process died or had to be killed."""
     about: dict[str, Any] = {"run": run, "machine": Machine.here(), "started": time.time(), "workers": workers}
     if code_digest(run.solver, run.dataset, run.network, run.workload or "") != run.code:
         return Result(status="unavailable", error=_OTHER_CODE, finished=time.time(), **about)

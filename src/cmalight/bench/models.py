@@ -56,11 +56,11 @@ class Conditions(Frozen):
         target_loss: Stop after the epoch in which the measured training loss is this low.
         batch_size: Samples in a batch.
         order: "reshuffle" draws a new order for every epoch, "fixed" keeps the order of the data.
-        engine: "eager", or "auto" for compiled epochs where cmalight can compile the model and the optimizer.
+        engine: "eager", or "auto" for compiled epochs if cmalight can compile the model and the optimizer.
         clock: "wall", or "processor" for the processor time of the run, whatever else the machine does.
         threads: Threads of torch in each run.
         split_seed: Random seed for the split into training and validation part.
-        test_share: Fraction of the samples in the validation part.
+        test_fraction: Fraction of the samples in the validation part.
         spacing: Ratio of the steps after which a run is measured: 1.15 gives 93 points in a million steps.
         wall_limit: Kill a run after this many seconds. Default: 60 s plus ten times `seconds`; a day without `seconds`.
             Never more than 23 days.
@@ -76,7 +76,7 @@ class Conditions(Frozen):
     clock: Literal["wall", "processor"] = "wall"
     threads: Natural = 1
     split_seed: Seed = 0
-    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
+    test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.25
     spacing: Annotated[float, Field(gt=1, le=1000)] = 1.15
     wall_limit: PositiveFloat | None = None
 

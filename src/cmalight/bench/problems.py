@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cmalight.bench.code import imported, is_own, is_table
+from cmalight.bench.code import imported, is_table, is_user_code
 from cmalight.bench.models import Run
 from cmalight.errors import DataError
 from cmalight.evaluation.randomness import random_state_kept, seed_everything
@@ -65,7 +65,7 @@ def data_digest(source: str, *, workload: bool = False) -> str | None:
         if is_table(source):
             with Path(source.partition(":")[0]).open("rb") as file:
                 return hashlib.file_digest(file, "sha256").hexdigest()
-        return _brought(source, workload=workload)[1] if is_own(source) else None
+        return _brought(source, workload=workload)[1] if is_user_code(source) else None
     except (ValueError, OSError) as error:
         return f"{_ABSENT}{error}"
 
@@ -78,7 +78,7 @@ def problem_of(run: Run) -> Problem:
         raise DataError(absent)
     source = run.workload or run.dataset
     workload = run.workload is not None
-    made, digest = _brought(source, workload=workload) if is_own(source) else (None, data_digest(source))
+    made, digest = _brought(source, workload=workload) if is_user_code(source) else (None, data_digest(source))
     if run.data not in (None, digest):
         raise DataError(
             f"the data of {source} changed since the runs were planned; repeat the command, and if it is a function, "
@@ -87,7 +87,7 @@ def problem_of(run: Run) -> Problem:
     if isinstance(made, Problem):
         return made
     name = source if made is None else register("data of the spec", lambda: made).name
-    data = load_dataset(name, seed=run.split_seed, test_share=run.test_share)
+    data = load_dataset(name, seed=run.split_seed, test_fraction=run.test_fraction)
     x_train, y_train, x_test, y_test = map(torch.as_tensor, (data.x_train, data.y_train, data.x_test, data.y_test))
     is_regression = data.task == "regression"
     outputs = 1 if is_regression else int(max(part.max() for part in (y_train, y_test) if len(part))) + 1
@@ -121,7 +121,7 @@ def network_for(name: str, shape: tuple[int, ...], outputs: int, options: dict[s
     """A freshly initialised network by name, for samples of that shape: (features,) or (channels, height, width)."""
     features = int(np.prod(shape))
     is_picture = len(shape) == 3
-    if is_own(name):
+    if is_user_code(name):
         made = imported(name)(features=features, outputs=outputs, **options)
         if not isinstance(made, nn.Module):
             raise TypeError(f"{name} returned a {type(made).__name__}; expected a torch.nn.Module")
@@ -143,8 +143,8 @@ def network_for(name: str, shape: tuple[int, ...], outputs: int, options: dict[s
 def _brought(source: str, *, workload: bool) -> tuple[Any, str]:
     """What the user's function gives, with the same random numbers every time, and the digest of its arrays."""
     from cmalight.datasets.entry import Entry
-    from cmalight.datasets.own import Arrays as Source
     from cmalight.datasets.storage import raw_data
+    from cmalight.datasets.user import Arrays as Source
 
     with random_state_kept(None):
         seed_everything(0)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cmalight.bench.code import imported, is_own, is_table
+from cmalight.bench.code import imported, is_table, is_user_code
 from cmalight.bench.models import Options
 from cmalight.bench.spec import DatasetEntry, NetworkEntry, Spec, SpecEntry, solvers_of
 from cmalight.errors import unknown_name
@@ -68,25 +68,25 @@ def _tables_of(source: str | Path, seen: tuple[Path, ...] = ()) -> dict[str, Any
     if path in seen:
         raise SpecError(f"{path} extends itself")
     try:
-        own = {"name": path.stem, **_absolute(tomllib.loads(path.read_text(encoding="utf-8")), path.parent)}
+        given = {"name": path.stem, **_absolute(tomllib.loads(path.read_text(encoding="utf-8")), path.parent)}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SpecError(f"{path} is not TOML: {error}") from error
-    extended = own.pop("extends", None)
+    extended = given.pop("extends", None)
     if extended is None:
-        return own
+        return given
     base = _tables_of(extended if extended in PRESETS else path.parent / str(extended), (*seen, path))
-    for key, value in own.items():
+    for key, value in given.items():
         if isinstance(value, list) and _INHERITED in value:
-            own[key] = [inner for one in value for inner in (base.get(key, []) if one == _INHERITED else [one])]
-    return {**base, **own}
+            given[key] = [inner for one in value for inner in (base.get(key, []) if one == _INHERITED else [one])]
+    return {**base, **given}
 
 
 def _absolute(tables: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The same with the user's files as absolute paths, wherever a spec lies."""
 
     def absolute(source: Any) -> Any:
-        own = isinstance(source, str) and (is_own(source) or is_table(source))
-        return str(folder.resolve() / source) if own else source
+        is_file = isinstance(source, str) and (is_user_code(source) or is_table(source))
+        return str(folder.resolve() / source) if is_file else source
 
     def entry(one: Any, kind: str) -> Any:
         return {**one, kind: absolute(one[kind])} if isinstance(one, dict) and kind in one else absolute(one)
@@ -149,8 +149,8 @@ def _check(entry: SpecEntry) -> None:
     from cmalight.training.solvers import make_solver
 
     source, options = getattr(entry, entry.kind), getattr(entry, "options", {})
-    if is_own(source):
-        _check_own(entry.kind, source, options)
+    if is_user_code(source):
+        _check_user_code(entry.kind, source, options)
     elif entry.kind == "dataset":
         (load_dataset if is_table(source) else dataset_info)(source)
     elif entry.kind == "solver":
@@ -159,7 +159,7 @@ def _check(entry: SpecEntry) -> None:
         raise ValueError(f"a workload is a function of yours, file.py:name; got {source!r}")
 
 
-def _check_own(kind: str, source: str, options: Options) -> None:
+def _check_user_code(kind: str, source: str, options: Options) -> None:
     """Raise for options that the user's callable does not take, or for some that it needs and does not get."""
     signature = inspect.signature(imported(source))
     wanted = {"objective", "total_steps"} & signature.parameters.keys()
@@ -177,11 +177,11 @@ def _check_pair(network: NetworkEntry, data: DatasetEntry) -> None:
     from cmalight.bench.problems import network_for
     from cmalight.datasets import dataset_info
 
-    if is_own(network.network):
+    if is_user_code(network.network):
         return
     shape: tuple[int, ...] = (4,)
     outputs = 1
-    if not is_own(data.dataset):
+    if not is_user_code(data.dataset):
         known = dataset_info(data.dataset)
         shape = known.image or (known.features or 4,)
         outputs = (known.classes or 2) if known.task == "classification" else 1

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
-from cmalight.bench.code import code_digest, is_own, is_table
+from cmalight.bench.code import code_digest, is_table, is_user_code
 from cmalight.bench.models import Conditions, Frozen, Options, Run, Seed
 
 Grid = dict[str, Annotated[list[JsonValue], Field(min_length=1)]]
@@ -31,7 +31,7 @@ class SpecEntry(Frozen):
             return table
         source = str(table.get(cls.kind, ""))
         file, _, name = source.partition(":")
-        return {**table, "name": name if is_own(source) else Path(file).stem if is_table(source) else source}
+        return {**table, "name": name if is_user_code(source) else Path(file).stem if is_table(source) else source}
 
     @property
     def defines(self) -> str:
@@ -44,7 +44,7 @@ class DatasetEntry(SpecEntry):
 
     kind = "dataset"
     dataset: str
-    group: str = ""  # of problems in the report; by default that of the catalogue
+    group: str = ""  # group of its problems in the report; by default that of the catalogue
 
 
 class NetworkEntry(SpecEntry):
@@ -142,7 +142,7 @@ def _problems(spec: Spec) -> Iterator[dict[str, Any]]:
         yield {
             "dataset": data.dataset,
             "dataset_label": data.name,
-            "group": data.group or ("" if is_own(data.dataset) else dataset_info(data.dataset).group),
+            "group": data.group or ("" if is_user_code(data.dataset) else dataset_info(data.dataset).group),
             "data": digests[data.dataset],
             "network": network.network,
             "network_options": network.options,

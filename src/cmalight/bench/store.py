@@ -96,11 +96,13 @@ def locked(folder: Path) -> Iterator[None]:
         (folder / part).mkdir(parents=True, exist_ok=True)
     try:
         with filelock.FileLock(folder / "lock", timeout=0):
-            for leftover in (folder / "runs").glob(".*.tmp"):  # of a driver that was killed
+            for leftover in (folder / "runs").glob(".*.tmp"):  # left by a killed driver
                 leftover.unlink(missing_ok=True)
             yield
     except filelock.Timeout as error:
-        raise FolderInUseError(f"{folder} is in use by another driver; wait, or choose another folder") from error
+        raise FolderInUseError(
+            f"another `bench run` or `merge` uses {folder}; wait, or choose another folder"
+        ) from error
 
 
 def begin(folder: Path, spec: Spec, keys: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from cmalight.bench.code import imported, is_own
+from cmalight.bench.code import imported, is_user_code
 from cmalight.bench.models import Machine, Points, Result, Run
 from cmalight.bench.problems import Arrays, Problem, problem_of
 from cmalight.compiled import CannotCompile, Evaluator
@@ -48,7 +48,7 @@ def train(run: Run, *, warm_up: bool = True) -> Result:
     problem: Problem | None = None
     recorder: Recorder | None = None
     try:
-        if not is_own(run.solver):
+        if not is_user_code(run.solver):
             make_solver(run.solver, run.options)
         problem = problem_of(run)
         torch.set_num_threads(run.threads)
@@ -104,13 +104,13 @@ def _max_epochs(run: Run, problem: Problem) -> int | None:
 
 
 def _fit(run: Run, problem: Problem, model: nn.Module, data: Arrays, **limits: Any) -> FitResult:
-    own = is_own(run.solver)
+    by_user = is_user_code(run.solver)
     return fit(
         model,
         problem.loss_fn,
         data,
-        optimizer=_own_optimizer(run, problem, model, data) if own else run.solver,
-        optimizer_options=None if own else run.options,
+        optimizer=_user_optimizer(run, problem, model, data) if by_user else run.solver,
+        optimizer_options=None if by_user else run.options,
         batch_size=run.batch_size,
         order=run.order,
         seed=run.seed,
@@ -123,7 +123,7 @@ def _fit(run: Run, problem: Problem, model: nn.Module, data: Arrays, **limits: A
     )
 
 
-def _own_optimizer(run: Run, problem: Problem, model: nn.Module, data: Arrays) -> Optimizer:
+def _user_optimizer(run: Run, problem: Problem, model: nn.Module, data: Arrays) -> Optimizer:
     """The user's solver; one with an argument `objective` or `total_steps` gets it."""
     make = imported(run.solver)
     wanted = inspect.signature(make).parameters

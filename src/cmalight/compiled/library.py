@@ -51,7 +51,7 @@ def _kernel_or_reason() -> ctypes.CDLL | str:
         return _declared(_found_or_built())
     except CannotCompile as error:
         reason = str(error)
-    # Of files and locks, of CXX, of something else that was built, of a build that takes too long.
+    # Errors of files and locks, of CXX, of a kernel of another version, of a build that takes too long.
     except (OSError, ValueError, AttributeError, subprocess.SubprocessError) as error:
         reason = f"the kernel cannot be built or loaded: {' '.join(str(error).split())}"
     _logger.warning("Epochs are not compiled: %s", reason)

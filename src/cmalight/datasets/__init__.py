@@ -6,7 +6,7 @@
     data = load_dataset("shop.csv:target=price")                  # your own; see also `register`
 
 The catalogue holds the licence, citation and checksum of every data set of the package.
-A file is looked for in the folders of CMALIGHT_DATA, then in the cache (CMALIGHT_CACHE, or the system's cache
+A file is searched in the folders of CMALIGHT_DATA, then in the cache (CMALIGHT_CACHE, or the system's cache
 folder), then downloaded into the cache.
 """
 

@@ -120,12 +120,12 @@ class Entry:
         return rows if self.part is None else min(rows, self.part)
 
 
-def training_count(rows: int, test_share: float) -> int:
+def training_count(rows: int, test_fraction: float) -> int:
     """Return how many rows train; the test part is rounded up, as in the paper (Ailerons: 13750 rows, P = 10312)."""
-    check_part("test_share", test_share)
-    count = rows - math.ceil(round(rows * test_share, 9))
+    check_part("test_fraction", test_fraction)
+    count = rows - math.ceil(round(rows * test_fraction, 9))
     if count < 1:
-        raise ValueError(f"test_share={test_share} leaves none of {rows} rows for training; make it smaller")
+        raise ValueError(f"test_fraction={test_fraction} leaves none of {rows} rows for training; make it smaller")
     return count
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cmalight.errors import check_least, check_share, check_whole
+from cmalight.errors import check_least, check_unit_interval, check_whole
 
 _BLOCK = 65_536
 
@@ -82,7 +82,7 @@ def logistic(rows: int, features: int, *, noise: float = 0.0, seed: int = 0) -> 
         noise: Fraction of the labels that are drawn at random.
         seed: Of the weights and the rows.
     """
-    check_share("noise", noise)
+    check_unit_interval("noise", noise)
     generator = _generator(rows, features, seed)
     weights = 3.0 * torch.randn(features, 1, generator=generator) / math.sqrt(features)
 

@@ -48,7 +48,7 @@ class DataSet:
         )
 
 
-def load_dataset(name: str, *, seed: int = 0, test_share: float = 0.25, scale: bool = True) -> DataSet:
+def load_dataset(name: str, *, seed: int = 0, test_fraction: float = 0.25, scale: bool = True) -> DataSet:
     """Load a data set, split and scaled.
 
     Args:
@@ -56,7 +56,7 @@ def load_dataset(name: str, *, seed: int = 0, test_share: float = 0.25, scale: b
             `teacher:rows=1000000,features=50` generates a problem of that size, `shop.csv:target=price` reads a CSV or
             parquet file.
         seed: Of the random split; data sets with a test part of their own ignore it.
-        test_share: Fraction of the rows for the test part, rounded up; ignored likewise.
+        test_fraction: Fraction of the rows for the test part, rounded up; ignored likewise.
         scale: Scale features and numeric targets to [0, 1]. Pixels from 0 to 255 are divided by 255 in any case.
 
     Returns:
@@ -73,7 +73,7 @@ def load_dataset(name: str, *, seed: int = 0, test_share: float = 0.25, scale: b
     """
     entry = dataset_info(name)
     raw = raw_data(entry)
-    x_train, y_train, x_test, y_test = (part[: entry.part] for part in _split(raw, seed, test_share))
+    x_train, y_train, x_test, y_test = (part[: entry.part] for part in _split(raw, seed, test_fraction))
     classes = None
     if entry.task == "classification" or raw.class_names:
         classes = entry.classes or len(raw.class_names) or int(raw.y.max()) + 1
@@ -116,13 +116,13 @@ def fetch(name: str) -> Path | None:
     return (locate(entry) or values_path(entry, None)) if entry.file else None
 
 
-def _split(raw: Raw, seed: int, test_share: float) -> tuple[Array, Array, Array, Array]:
+def _split(raw: Raw, seed: int, test_fraction: float) -> tuple[Array, Array, Array, Array]:
     check_seed("seed", seed)
     if raw.x_test is not None and raw.y_test is not None:
         return raw.x, raw.y, raw.x_test, raw.y_test
     # The legacy generator is frozen: it gives the same order on every version of NumPy.
     order = np.random.RandomState(seed).permutation(len(raw.x))
-    count = training_count(len(raw.x), test_share)
+    count = training_count(len(raw.x), test_fraction)
     return raw.x[order[:count]], raw.y[order[:count]], raw.x[order[count:]], raw.y[order[count:]]
 
 

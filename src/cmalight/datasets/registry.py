@@ -17,8 +17,8 @@ from torch import Tensor
 
 from cmalight.datasets import generated
 from cmalight.datasets.entry import Entry, Raw, Task
-from cmalight.datasets.own import Arrays, Table
 from cmalight.datasets.readers import Cifar, Delimited, Keel, Matrix
+from cmalight.datasets.user import Arrays, Table
 from cmalight.errors import DataError, check_choice, check_whole, needed, unknown_name
 
 _GENERATED: dict[str, tuple[Callable[..., tuple[Tensor, Tensor]], Task, str]] = {

@@ -38,7 +38,7 @@ logger = logging.getLogger("cmalight")
 KIND = "cmalight-checkpoint"
 VERSION = 5
 SECONDS_BETWEEN_SAVES = 5.0
-TIME_FOR_SAVES = 0.05  # of the run: a long history, or a large model, is saved less often
+TIME_FOR_SAVES = 0.05  # fraction of the run: a long history, or a large model, is saved less often
 
 _ADVICE = "Remove it to start again, or give another path."
 _PLAIN = bool | int | float | complex | str | bytes | None
@@ -190,6 +190,8 @@ def unpack_modules(modules: Sequence[nn.Module], saved: dict[str, Any]) -> None:
     """Put back what `pack_modules` gave for modules of the same build."""
     for module, values in zip(modules, saved["parameters"], strict=True):
         for name, parameter in module.named_parameters():
+            if parameter.shape != values[name].shape:  # copy_ would broadcast
+                raise ValueError("the saved weights belong to another model or loss")
             parameter.copy_(values[name])
     state = ModuleState(*modules)
     state.load_state_dict(saved["modules"])

@@ -145,7 +145,8 @@ def _require_finite(values: Tensor, what: str) -> None:
     if bool(bad.any()):
         first = int(bad.nonzero()[0])
         raise ValueError(
-            f"The {what} are not finite in {int(bad.sum())} of {len(values)} samples, first in sample {first}"
+            f"The {what} have NaN or infinity in {int(bad.sum())} of {len(values)} samples, first in sample {first}, "
+            "counted from 0: drop or replace them"
         )
 
 

@@ -34,7 +34,7 @@ class Engine:
     def __init__(self, wanted: EngineName, objective: Objective) -> None:
         self.wanted = wanted
         self.reason = "asked for" if wanted == "eager" else ""
-        self.sizes: list[int] = []  # of the batches of a compiled epoch
+        self.sizes: list[int] = []  # batch sizes of a compiled epoch
         self._objective, self._batches = objective, objective.data
         self._program: Program | None = None
         self._evaluator: Evaluator | None = None

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from cmalight.errors import check_share, needed, unknown_name
+from cmalight.errors import check_unit_interval, needed, unknown_name
 from cmalight.optim import CMA, COFF, IG, SOAP, Auto, CMALight
 
 Schedule = Callable[[float], float]  # from the fraction of the run that is done to a factor of lr
@@ -214,7 +214,7 @@ def make_solver(name: str, options: Mapping[str, Any] | None = None) -> Solver:
             raise ValueError(unknown_name(f"option of {name!r}", option, (*arguments, *of_schedule)))
     fractions = {option: chosen.pop(option) for option in of_schedule if option in chosen}
     for option, value in fractions.items():
-        check_share(option, value)
+        check_unit_interval(option, value)
     make = functools.partial(factory, **chosen)
     try:  # over parameters of no meaning: a wrong value is found before any training
         make([nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(2))])

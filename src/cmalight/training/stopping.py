@@ -85,7 +85,12 @@ class StopRules:
         if self.target_loss is not None and loss <= self.target_loss:
             return Stop(Status.TARGET_LOSS, f"training loss {loss:.6g} reached the target {self.target_loss:g}")
         if record.outcome == "uncontrolled" and not math.isfinite(record.batch_loss):
-            return Stop(Status.DIVERGED, "the loss is not finite any more, and this optimizer cannot go back")
+            found = "NaN" if math.isnan(record.batch_loss) else "infinite"
+            return Stop(
+                Status.DIVERGED,
+                f"the loss of epoch {record.epoch} is {found}, and this optimizer undoes no steps: check the data for "
+                "NaN, lower lr, or take optimizer='auto'",
+            )
         if self.patience is not None and epochs_since_best >= self.patience:
             return Stop(Status.PATIENCE, f"no better validation for {epochs_since_best} epochs")
         return None

@@ -62,7 +62,7 @@ function drawProfiles(view, rows) {
     + `${data.area.limit}; 1 is the best on every problem. `
     + (sets < data.area.fewest
       ? `No interval is given: ${count(sets, "source data set")}, and fewer than ${data.area.fewest} carry none.`
-      : `In brackets: its ${percent(data.area.level)} bootstrap interval over ${sets} source data sets.`)
+      : `In parentheses: its ${percent(data.area.level)} bootstrap interval over ${sets} source data sets.`)
     + " The cuts and options of one data set are one source.";
 }
 

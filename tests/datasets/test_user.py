@@ -17,7 +17,7 @@ def shop(tmp_path, monkeypatch):
 
 
 def test_a_csv_file_has_numbers_as_they_are_and_text_one_hot(shop):
-    data = load_dataset("shop.csv:target=price", test_share=0, scale=False)
+    data = load_dataset("shop.csv:target=price", test_fraction=0, scale=False)
     assert data.task == "regression"
     assert data.feature_names == ("size", "colour=blue", "colour=red")
     rows = sorted(np.hstack([data.x_train, data.y_train]).tolist())
@@ -69,7 +69,7 @@ def test_a_function_gives_arrays():
     x = np.linspace(0, 6, 40)
     register("sine", lambda: (x[:, np.newaxis], np.sin(x)))
     assert "sine" in known()
-    assert len(load_dataset("Sine", test_share=0.5).x_test) == 20
+    assert len(load_dataset("Sine", test_fraction=0.5).x_test) == 20
     register("sine", lambda: (x[:, np.newaxis], ["up", "down"] * 20))
     data = load_dataset("sine")
     assert (data.task, data.class_names) == ("classification", ("down", "up"))
@@ -79,7 +79,7 @@ def test_a_function_gives_arrays():
 
 def test_a_function_may_give_a_test_part():
     register("two", lambda: (np.zeros((3, 1)), ["a", "b", "b"], np.ones((2, 1)), ["c", "a"]))
-    data = load_dataset("two", test_share=0.9)
+    data = load_dataset("two", test_fraction=0.9)
     assert (data.y_train.tolist(), data.y_test.tolist(), data.classes) == ([0, 1, 1], [2, 0], 3)
 
 
