@@ -176,7 +176,7 @@ def test_class_weights_and_ignored_targets_count_as_the_loss_counts_them(weighte
             (torch.tensor([[1.0] * 4, [float("nan")] * 4]), torch.ones(2, 1)),
             "inputs have NaN or infinity in 1 of 2 samples, first in sample 1",
         ),
-        ((torch.ones(2, 4), torch.tensor([[float("inf")], [1.0]])), "targets are not finite.*sample 0"),
+        ((torch.ones(2, 4), torch.tensor([[float("inf")], [1.0]])), "targets have NaN or infinity.*sample 0"),
         (5, "expected a pair of tensors or arrays, TensorBatches or a DataLoader, but got int"),
         (iter([]), "is an iterator"),
         ([], "no batch"),
