@@ -271,7 +271,7 @@ def test_a_window_with_a_skipped_step_is_resumed_with_it():
     losses = LossList()
     for loss, skipped in ((1.0, 0.0), (2.0, 1.0), (3.0, 0.0)):
         losses.observe(loss)
-        losses.take(4, torch.tensor(skipped))
+        losses.take(torch.tensor(skipped))
     saved = losses.state_dict()
     again = LossList(saved["losses"], saved["skipped"])
     assert (len(again), again.values(), again.state_dict()) == (3, [1.0, 3.0], saved)

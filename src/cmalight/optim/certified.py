@@ -20,7 +20,7 @@ from cmalight.optim.line import Line
 from cmalight.optim.plain import gradient_step
 from cmalight.optim.reports import WindowReport
 from cmalight.optim.steps import BaseSteps, schedule_factor, warn_of_strangers
-from cmalight.optim.watched import attributes_to_copy, is_zero, refuse_unequal
+from cmalight.optim.watched import is_zero, refuse_unequal
 from cmalight.rules.certified import CertifiedMemory, CertifiedRule
 from cmalight.rules.paper import InnerCycle
 
@@ -175,7 +175,7 @@ class Certified(BaseSteps):
     def _close_epoch(self, before: CertifiedMemory) -> None:
         start: Snapshot = self._start  # type: ignore[assignment]
         is_finite = self._run_state.is_finite(start)
-        if not (ranks := self._ranks(self.objective)).alone:
+        if not (ranks := self._ranks).alone:
             rows = ranks.gather(self.steps, float(is_finite))
             refuse_unequal(rows)
             is_finite = all(row[1] for row in rows)
@@ -213,35 +213,27 @@ class Certified(BaseSteps):
                 stacklevel=3,
             )
 
-    def _control_state(self) -> dict[str, Any]:
+    def _saved_control(self) -> tuple[dict[str, Any], dict[str, Any] | None]:
         # The same keys at all times: torch.distributed.checkpoint loads those that it finds in a fresh optimizer.
         memory: dict[str, Any] = dict.fromkeys(field.name for field in fields(CertifiedMemory))
         if self._memory is not None:
             memory = asdict(self._memory)
         counts = {"steps": self.steps, "steps_since": self._steps_since, "total_steps": self.total_steps}
-        return {"memory": memory, **counts}
+        packed = None if self._start is None else {"start": self._run_state.pack(self._start)}
+        return {"memory": memory, **counts}, packed
 
-    def _load_control_state(self, saved: dict[str, Any] | None) -> None:
-        saved = saved or {}
+    def _load_control(self, numbers: dict[str, Any] | None, snapshots: dict[str, Any] | None) -> None:
+        saved, packed = numbers or {}, (snapshots or {}).get("start")
         memory = saved.get("memory") or {}
         is_of_this = memory.keys() == {field.name for field in fields(CertifiedMemory)} and memory["f"] is not None
         self._memory = CertifiedMemory(**memory) if is_of_this else None
         self.steps, self._steps_since = int(saved.get("steps", 0)), int(saved.get("steps_since", 0))
-        if self.total_steps is None and self.progress is None:
-            self.total_steps = saved.get("total_steps")
-
-    def _packed_snapshots(self) -> dict[str, Any] | None:
-        return None if self._start is None else {"start": self._run_state.pack(self._start)}
-
-    def _unpack_snapshots(self, packed: dict[str, Any] | None) -> None:
-        """Without it, as from torch.distributed.checkpoint, an epoch begins here, and f here is not known."""
-        self._start = None if packed is None or "start" not in packed else self._run_state.unpack(packed["start"])
+        self._take_total_steps(saved)
+        self._start = None if packed is None else self._run_state.unpack(packed)
         if self._start is None and self._memory is not None:
-            self._memory = self._memory if not self._steps_since else None
+            # As from torch.distributed.checkpoint: an epoch begins here, and f is known only between two.
+            self._memory = None if self._steps_since else self._memory
             self._steps_since = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        return attributes_to_copy(self)
 
 
 def _epoch_of(objective: Any, steps: int | None) -> tuple[int, float]:

@@ -16,7 +16,9 @@ from torch._compile import _disable_dynamo
 from torch.optim.optimizer import Optimizer
 
 from cmalight.errors import check_whole
-from cmalight.optim.watched import WatchedOptimizer, is_zero, refuse_maximize, strangers_of
+from cmalight.evaluation.ranks import Ranks
+from cmalight.evaluation.state import RunState
+from cmalight.optim.watched import WatchedOptimizer, is_zero, ranks_for, refuse_maximize, strangers_of
 from cmalight.rules import schedule
 
 
@@ -31,6 +33,7 @@ class BaseSteps(WatchedOptimizer):
 
     base: Optimizer
     objective: Any
+    _run_state: RunState
 
     def __init__(self, base: Optimizer, total_steps: int | None, progress: Callable[[], float] | None) -> None:
         self._check_base(base)
@@ -67,7 +70,7 @@ class BaseSteps(WatchedOptimizer):
                     "restore. Pass a plain optimizer."
                 )
         closure = inspect.signature(base.step).parameters.get("closure")
-        if isinstance(base, torch.optim.LBFGS) or (closure is not None and closure.default is closure.empty):
+        if closure is not None and closure.default is closure.empty:
             raise ValueError(f"{name} cannot watch {kind}: its step() needs a closure")
         if any(group.get("lr") is None for group in base.param_groups):
             raise ValueError(f"{name} scales the lr of {kind}, but it has none: give it a number as its lr")
@@ -204,7 +207,7 @@ class BaseSteps(WatchedOptimizer):
 
     def _agreed_progress(self) -> float:
         """Clocks differ between ranks, so several ranks agree on the least fraction when a window begins."""
-        ranks = self._ranks(self.objective)
+        ranks = self._ranks
         if self._agreed is not None and not ranks.alone:
             return self._agreed
         done = float(self.progress())  # type: ignore[misc]
@@ -233,6 +236,15 @@ class BaseSteps(WatchedOptimizer):
         if text not in self._said:
             self._said.add(text)
             warnings.warn(text, stacklevel=2)
+
+    @property
+    def _ranks(self) -> Ranks:
+        return ranks_for(self._run_state, self.objective)
+
+    def _take_total_steps(self, saved: dict[str, Any]) -> None:
+        """What the constructor was given wins over the saved one."""
+        if self.total_steps is None and self.progress is None:
+            self.total_steps = saved.get("total_steps")
 
     def _load_steps(self, state_dict: dict[str, Any]) -> None:
         """Load the base, between the hooks that were registered here."""

@@ -154,15 +154,16 @@ class Watch:
                 self._run_state.extend(snapshot)
         self._spare = None
 
-    def state_dict(self) -> dict[str, Any]:
-        """The numbers, always under the same keys."""
+    def state_dict(self) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """The numbers, always under the same keys; and both points, as tensors and plain values."""
         memory = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self.memory).items()}
-        return {"memory": memory, **self.losses.state_dict(), "steps": self.steps}
+        points = {"confirmed": self._confirmed, "current": self._current}
+        packed = {name: self._run_state.pack(point) for name, point in points.items() if point is not None}
+        return {"memory": memory, **self.losses.state_dict(), "steps": self.steps}, packed or None
 
-    def load_state_dict(self, saved: dict[str, Any] | None) -> None:
-        """Take what `state_dict` gave; None begins again."""
+    def load_state_dict(self, saved: dict[str, Any] | None, packed: dict[str, Any] | None) -> None:
+        """Take what `state_dict` gave; without numbers the run begins again, without points the window does."""
         self.memory, self.losses, self.steps = self.rule.init(), LossList(), 0
-        self._confirmed = self._current = self._spare = None
         if saved is not None:
             if saved.get("memory", {}).keys() != vars(self.memory).keys():
                 raise ValueError("This state_dict has the control of another optimizer: load it into one of its class")
@@ -171,19 +172,10 @@ class Watch:
             }
             self.memory, self.losses = Memory(**numbers), LossList(saved["losses"], saved["skipped"])
             self.steps = int(saved["steps"])
-
-    def packed(self) -> dict[str, Any] | None:
-        """Both points as tensors and plain values."""
-        points = {"confirmed": self._confirmed, "current": self._current}
-        packed = {name: self._run_state.pack(point) for name, point in points.items() if point is not None}
-        return packed or None
-
-    def unpack(self, packed: dict[str, Any] | None) -> None:
-        """Take what `packed` gave. Without it, as from torch.distributed.checkpoint, the window begins again here."""
-        if packed is None:
+        if packed is None:  # as from torch.distributed.checkpoint
             self.losses.clear()
         points = {name: self._run_state.unpack(point) for name, point in (packed or {}).items()}
-        self._confirmed, self._current = points.get("confirmed"), points.get("current")
+        self._confirmed, self._current, self._spare = points.get("confirmed"), points.get("current"), None
 
 
 class _WatchedLine(Line):
