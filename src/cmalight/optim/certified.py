@@ -19,7 +19,7 @@ from cmalight.evaluation.state import RunState, Snapshot
 from cmalight.optim.line import Line
 from cmalight.optim.plain import gradient_step
 from cmalight.optim.reports import WindowReport
-from cmalight.optim.steps import BaseSteps, schedule_factor, warn_of_strangers
+from cmalight.optim.steps import BaseSteps, warn_of_strangers
 from cmalight.optim.watched import is_zero, refuse_unequal
 from cmalight.rules.certified import CertifiedMemory, CertifiedRule
 from cmalight.rules.paper import InnerCycle
@@ -96,7 +96,6 @@ class Certified(BaseSteps):
             warn_of_strangers(self, objective.model)
         self.objective = objective
         self.steps_per_epoch, self._last_batch = _epoch_of(objective, steps_per_epoch)
-        self.report: WindowReport | None = None
         self.steps = 0
         self._rule = CertifiedRule(eta=eta)
         self._memory: CertifiedMemory | None = None
@@ -124,7 +123,7 @@ class Certified(BaseSteps):
         if memory.plain:
             self._plain_step(memory.eta)
         else:
-            self._base_step(memory.scale * schedule_factor(self._fraction_done(self.steps)))
+            self._base_step(self._factor(self.steps))
         self.steps += 1
         self._steps_since += 1
         if self._steps_since >= self.steps_per_epoch:
@@ -176,9 +175,9 @@ class Certified(BaseSteps):
         start: Snapshot = self._start  # type: ignore[assignment]
         is_finite = self._run_state.is_finite(start)
         if not (ranks := self._ranks).alone:
-            rows = ranks.gather(self.steps, float(is_finite))
-            refuse_unequal(rows)
-            is_finite = all(row[1] for row in rows)
+            steps, finite = zip(*ranks.gather(self.steps, float(is_finite)), strict=True)
+            refuse_unequal(steps)
+            is_finite = all(finite)
         seen = InnerCycle(
             zeta=before.eta,
             f_tilde=0.0 if is_finite else math.inf,

@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from cmalight.evaluation.objective import Objective
 from cmalight.evaluation.state import RunState
 from cmalight.optim.reports import WindowReport
-from cmalight.optim.steps import BaseSteps, schedule_factor, warn_of_strangers
+from cmalight.optim.steps import BaseSteps, warn_of_strangers
 from cmalight.optim.watch import Watch
 from cmalight.optim.watched import refuse_unequal_loaders, strangers_of
 
@@ -101,10 +101,8 @@ class Controlled(BaseSteps):
             warn_of_strangers(self, modules[0])
         device = None if snapshot_device is None else torch.device(snapshot_device)
         self.objective = objective
-        self.report: WindowReport | None = None
         self._run_state = RunState(base, modules, device)
         self._watch = Watch(base, self._run_state, objective)
-        self._last_progress: float | None = None
         self._listeners: OrderedDict[int, Callable[[WindowReport], object]] = OrderedDict()
         self._low = self._undone = 0  # windows in a row with a low scale, and undone
 
@@ -224,11 +222,6 @@ class Controlled(BaseSteps):
         """
         super().add_param_group(param_group)
         self._watch.add_param_group()
-
-    def _factor(self, steps: int) -> float:
-        """The factor of the user's lr for the next step."""
-        self._last_progress = self._fraction_done(steps)
-        return self._watch.memory.scale * schedule_factor(self._last_progress)
 
     def _close_window(self) -> None:
         report = self._watch.close(self._ranks, self._last_progress)

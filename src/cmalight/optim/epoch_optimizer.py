@@ -230,24 +230,7 @@ class EpochOptimizer(WatchedOptimizer):
 
 
 class ListingOptimizer(EpochOptimizer):
-    """An optimizer with the constants of the paper's listing; its subclasses say which rule uses them.
-
-    Args:
-        params: Parameters or parameter groups; groups may differ in `lr` and `weight_decay`.
-        lr: ζ⁰, the first learning rate.
-        theta: θ, the factor by which the learning rate shrinks.
-        tau: τ, below which a direction or a gain counts as small.
-        gamma: γ, the fraction of the predicted decrease that counts as sufficient.
-        delta: δ; a line search tries alpha/δ after alpha.
-        weight_decay: Adds (weight_decay/2) ‖w‖² to the objective.
-        max_extrapolations: How often one line search may extend its step.
-        foreach: As in torch.optim.SGD.
-        fused: As in torch.optim.SGD.
-        maximize: Refused; negate the loss instead.
-
-    Raises:
-        ValueError: If a setting is out of its range.
-    """
+    """An optimizer with the constants of the paper's listing, as `CMA`; its subclasses say which rule uses them."""
 
     def __init__(
         self,
@@ -270,12 +253,11 @@ class ListingOptimizer(EpochOptimizer):
         check_fraction("delta", delta)
         check_whole("max_extrapolations", max_extrapolations, least=0)
         settings = {"theta": theta, "tau": tau, "gamma": gamma, "delta": delta}
-        super().__init__(
-            params,
-            {**settings, "max_extrapolations": max_extrapolations},
-            lr=lr,
-            weight_decay=weight_decay,
-            foreach=foreach,
-            fused=fused,
-            maximize=maximize,
-        )
+        options: Any = {
+            "lr": lr,
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "fused": fused,
+            "maximize": maximize,
+        }
+        super().__init__(params, {**settings, "max_extrapolations": max_extrapolations}, **options)

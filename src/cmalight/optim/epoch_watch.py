@@ -288,9 +288,9 @@ class EpochWatch:
         zeta, moved = self._optimizer.zeta, self.run_state.distance_from(epoch.start)
         loss = epoch.losses.value() if self.run_state.is_finite(epoch.start) else math.inf
         ranks = self._ranks
-        rows = ranks.gather(epoch.steps, loss, epoch.counts.total)
-        refuse_unequal(rows)
-        _, loss, samples = (sum(column) for column in zip(*rows, strict=True))
+        steps, losses, counts = zip(*ranks.gather(epoch.steps, loss, epoch.counts.total), strict=True)
+        refuse_unequal(steps)
+        loss, samples = sum(losses), sum(counts)
         f_tilde = loss / samples
         return InnerCycle(
             zeta=zeta,

@@ -18,6 +18,7 @@ from torch.optim.optimizer import Optimizer
 from cmalight.errors import check_whole
 from cmalight.evaluation.ranks import Ranks
 from cmalight.evaluation.state import RunState
+from cmalight.optim.reports import WindowReport
 from cmalight.optim.watched import WatchedOptimizer, is_zero, ranks_for, refuse_maximize, strangers_of
 from cmalight.rules import schedule
 
@@ -53,6 +54,8 @@ class BaseSteps(WatchedOptimizer):
         self.last_lr = math.nan
         for group in base.param_groups:  # a state_dict has the same keys before the first step
             group.setdefault("scheduled_lr", group["lr"])
+        self.report: WindowReport | None = None
+        self._last_progress: float | None = None
         self._agreed: float | None = None  # progress that several ranks agreed on
         self._said: set[str] = set()
 
@@ -130,6 +133,11 @@ class BaseSteps(WatchedOptimizer):
     # torch would wrap `step` and fire its global hooks here and in the base's step.
     step.hooked = True  # type: ignore[attr-defined]
 
+    @property
+    @abstractmethod
+    def scale(self) -> float:
+        """The factor by which the rule scales the learning rate, in (0, 1]."""
+
     @abstractmethod
     def _watched_step(self, loss: Tensor | float | None) -> None:
         """One step whose loss is known, if it is, and what follows from it."""
@@ -193,6 +201,11 @@ class BaseSteps(WatchedOptimizer):
         for group in self.base.param_groups:
             group["scheduled_lr"] = group["lr"] * factor
         self.last_lr = self.base.param_groups[0]["scheduled_lr"]
+
+    def _factor(self, steps: int) -> float:
+        """The factor of the user's lr after so many steps: the rule's, and that of the schedule."""
+        self._last_progress = done = self._fraction_done(steps)
+        return self.scale if done is None else self.scale * schedule.factor(done)
 
     def _fraction_done(self, steps: int) -> float | None:
         """The fraction of the run that is done after so many steps; None if nobody knows. Call it once per step."""
@@ -260,11 +273,6 @@ class BaseSteps(WatchedOptimizer):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.base!r})"
-
-
-def schedule_factor(progress: float | None) -> float:
-    """The factor of the schedule; 1 if nobody knows how long the run is."""
-    return 1.0 if progress is None else schedule.factor(progress)
 
 
 def loss_of(loss: Any = None, *, closure: Any = None) -> Tensor | float | None:

@@ -119,8 +119,8 @@ class Watch:
         losses, is_finite = self.losses.values(), self._run_state.is_finite(self._confirmed)
         if ranks.alone:
             return tuple(losses), is_finite
-        refuse_unequal(ranks.gather(float(len(losses))))
-        _, finite, *columns = zip(*ranks.gather(0.0, float(is_finite), *losses), strict=True)
+        refuse_unequal(count for (count,) in ranks.gather(len(losses)))
+        finite, *columns = zip(*ranks.gather(float(is_finite), *losses), strict=True)
         return tuple(sum(column) / ranks.size for column in columns), all(finite)
 
     def _confirm(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
+from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor, nn
@@ -100,12 +101,12 @@ def strangers_of(optimizer: Optimizer, model: nn.Module) -> tuple[int, int]:
     return strangers, len(trained)
 
 
-def refuse_unequal(rows: list[tuple[float, ...]], what: str = "have taken {} steps") -> None:
-    """All ranks must take the same number of steps, which is the first value that each of them gave."""
-    counts = sorted({int(row[0]) for row in rows})
-    if len(counts) > 1:
+def refuse_unequal(counts: Iterable[float], what: str = "have taken {} steps") -> None:
+    """All ranks must take the same number of steps."""
+    found = sorted({int(count) for count in counts})
+    if len(found) > 1:
         raise RuntimeError(
-            f"The ranks {what.format(counts)}: give every rank equally many batches, "
+            f"The ranks {what.format(found)}: give every rank equally many batches, "
             "for example by a DistributedSampler with drop_last=True"
         )
 
@@ -113,11 +114,7 @@ def refuse_unequal(rows: list[tuple[float, ...]], what: str = "have taken {} ste
 def refuse_unequal_loaders(objective: Any, ranks: Ranks) -> None:
     """Say so before the first step if the ranks have unequal numbers of batches: they would wait for each other."""
     if not ranks.alone and isinstance(objective, Objective):
-        try:
-            count = len(objective.data)
-        except TypeError:  # a stream
-            count = -1
-        refuse_unequal(ranks.gather(float(count)), "have {} batches")
+        refuse_unequal(ranks.lengths(objective.data), "have {} batches")
 
 
 def is_zero(lr: float | Tensor) -> bool:
