@@ -96,14 +96,7 @@ class EpochWatch:
         self._weights_seen: tuple[Any, ...] | None = None  # when f(w^k) was known
 
     def check_objective(self, objective: Any) -> None:
-        """Refuse another objective than in the epoch before: f(w⁰) and φ do not belong to it.
-
-        Args:
-            objective: For the next epoch.
-
-        Raises:
-            RuntimeError: If it is another one.
-        """
+        """Refuse another objective than in the epoch before: f(w⁰) and φ do not belong to it."""
         before = self._objective
         if self.known is None or before is None or before is objective:
             return
@@ -114,23 +107,12 @@ class EpochWatch:
             )
 
     def restart(self, objective: Any) -> None:
-        """The current weights are the new w⁰.
-
-        Args:
-            objective: A new one, or None.
-        """
+        """The current weights are the new w⁰, for another objective or, by default, for that of the next epoch."""
         self._objective, self.known = objective, None
         self.zeta_0, self.samples, self.unmoved, self.unchanged = self._optimizer.zeta, 0.0, 0, 0
 
     def refuse_inside_epoch(self, call: str) -> None:
-        """Refuse a call that belongs between epochs.
-
-        Args:
-            call: What was called.
-
-        Raises:
-            RuntimeError: If an epoch is under way.
-        """
+        """Refuse a call that belongs between epochs."""
         if self.open is not None:
             raise RuntimeError(f"{call} was called inside an epoch: leave its `with` block first")
 
@@ -140,14 +122,7 @@ class EpochWatch:
             self.known = self.known.then(self.known.phi, None)
 
     def begin(self, objective: Any) -> None:
-        """Open an epoch, or go on with one that a state_dict had; at w⁰, line 3: evaluate f(w⁰).
-
-        Args:
-            objective: What is evaluated; None if nothing is.
-
-        Raises:
-            ValueError: If nothing can be trained, or f(w⁰) is not finite.
-        """
+        """Open an epoch, or go on with one that a state_dict had; at w⁰, line 3: evaluate f(w⁰)."""
         optimizer, modules = self._optimizer, objective.modules if isinstance(objective, Objective) else ()
         self.run_state = RunState(optimizer, modules)
         if modules:
@@ -181,12 +156,7 @@ class EpochWatch:
         return self.open
 
     def observe(self, loss: Tensor | float, count: float) -> None:
-        """Add the mean loss of a batch of `count` samples.
-
-        Args:
-            loss: A scalar; it stays on its device.
-            count: The samples behind it.
-        """
+        """Add the mean loss of a batch of `count` samples; it stays on its device."""
         epoch, samples = self.opened, as_count(count)
         if not epoch.counts.total:
             epoch.first_loss = loss.detach() if isinstance(loss, Tensor) else loss
@@ -204,9 +174,6 @@ class EpochWatch:
 
         Returns:
             The factor of the step, n_p/n̄: a short batch takes a shorter one.
-
-        Raises:
-            RuntimeError: If nothing was observed for this step of an epoch.
         """
         if self.open is None:
             self.forget_f()
@@ -242,25 +209,14 @@ class EpochWatch:
         epoch.is_abandoned = True
 
     def close(self, *, failed: bool) -> None:
-        """The epoch is over, judged or not.
-
-        Args:
-            failed: Whether it was left by an error: then nobody knows f here.
-        """
+        """The epoch is over; if it was left by an error, nobody knows f here."""
         self.open = None
         if failed:
             self.forget_f()
         self._weights_seen = self._weights_now()
 
     def judge(self) -> EpochReport | None:
-        """Lines 5 to 22: let the rule decide, go where it says, and write it down.
-
-        Returns:
-            What the epoch came to; None if it was abandoned.
-
-        Raises:
-            RuntimeError: If the epoch was left before all data were seen.
-        """
+        """Lines 5 to 22: let the rule decide, go where it says, and write it down; not if it was abandoned."""
         epoch, known = self.open, self.known
         if epoch is None or known is None or epoch.is_abandoned:
             return None

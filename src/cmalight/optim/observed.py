@@ -50,13 +50,9 @@ class LossList:
             self._before_cut, self._pending = self._pending, []
 
     def take(self, found_inf: Tensor | None = None) -> bool:
-        """The step is taken: keep the mean of what was observed for it.
+        """The step is taken: keep the mean of what was observed for it, and return whether anything was.
 
-        Args:
-            found_inf: Of GradScaler: 1 if a fused step is skipped.
-
-        Returns:
-            Whether anything was observed.
+        `found_inf` of GradScaler is 1 if a fused step is skipped.
         """
         losses = self._pending or self._before_cut
         self._pending, self._before_cut = [], []
@@ -167,11 +163,7 @@ class BatchCounts:
             self._before_cut, self._since_cut = self._since_cut, 0.0
 
     def take(self) -> float:
-        """n_p/n̄ for a step, which uses up the pending samples.
-
-        Raises:
-            RuntimeError: If nothing was observed.
-        """
+        """n_p/n̄ for a step, which uses up the pending samples."""
         count = self.pending
         if not count:
             raise RuntimeError(

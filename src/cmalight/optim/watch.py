@@ -63,11 +63,7 @@ class Watch:
                 self._modules_at_start = None
 
     def restart(self) -> None:
-        """Take the state as it is now as a new start.
-
-        Raises:
-            ValueError: If it is not finite.
-        """
+        """Take the state as it is now as a new start, if it is finite."""
         if not (self._run_state.is_finite(None) and self._run_state.is_finite(self._confirmed)):
             raise ValueError("restart() found weights or optimizer state that are not finite: load finite ones first")
         self.memory = self.rule.init()
@@ -76,15 +72,7 @@ class Watch:
         self.begin()
 
     def close(self, ranks: Ranks, progress: float | None) -> WindowReport:
-        """Judge the open window, go where the rule says, and open the next one.
-
-        Args:
-            ranks: All must have taken equally many steps.
-            progress: Fraction of the run that was done at the last step.
-
-        Returns:
-            What the window came to.
-        """
+        """Judge the open window at this fraction of the run, go where the rule says, and open the next one."""
         losses, is_finite = self._seen(ranks)
         points = [point for point in (self._confirmed, self._current) if point is not None]
         line = _WatchedLine(self._run_state, points, self._objective, self._evaluate)

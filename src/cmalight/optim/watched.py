@@ -87,8 +87,7 @@ def refuse_maximize(groups: list[dict[str, Any]]) -> None:
 def strangers_of(optimizer: Optimizer, model: nn.Module) -> tuple[int, int]:
     """The number of trainable parameters of the model that are not the optimizer's, and of all trainable ones.
 
-    Raises:
-        ValueError: If none of them is the optimizer's, as those of a copy of the model.
+    A copy of the model, none of whose parameters is the optimizer's, is refused.
     """
     known = {id(p) for group in optimizer.param_groups for p in group["params"]}
     trained = {id(p) for p in model.parameters() if p.requires_grad}
