@@ -25,13 +25,15 @@ def test_coff_is_its_twin(lr, reshuffle):
         {"theta": 0.3, "tau": 1e-4},
         {"max_extrapolations": 0},
         {"max_extrapolations": 2, "delta": 0.7},
+        {"lr": 3.0, "tau": 1.0},  # small gains
     ],
     ids=str,
 )
 def test_coff_with_other_constants_is_its_twin(constants):
     twin = Twin(batch_size=10, reshuffle=True)
-    records = reference.coff(twin.problem(), twin.flat(), twin.orders, lr=0.3, **constants)
-    twin.assert_same(COFF(twin.model.parameters(), lr=0.3, **constants), records)
+    constants = {"lr": 0.3, **constants}
+    records = reference.coff(twin.problem(), twin.flat(), twin.orders, **constants)
+    twin.assert_same(COFF(twin.model.parameters(), **constants), records)
 
 
 def test_the_defaults_are_those_of_the_public_code():
