@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
+from torch.utils.data import DataLoader
 
 from cmalight.errors import check_whole
 from cmalight.evaluation.batches import TensorBatches
@@ -250,8 +251,8 @@ def _epoch_of(objective: Any, steps: int | None) -> tuple[int, float]:
             "give steps_per_epoch, the number of steps of an epoch"
         )
     check_whole("steps_per_epoch", steps, least=1)
-    size = getattr(data, "batch_size", None)
-    if steps != batches or not size or getattr(data, "drop_last", False):
-        return steps, 1.0
-    rows = data.samples if isinstance(data, TensorBatches) else len(data.sampler)  # type: ignore[union-attr]
-    return steps, min(1.0, rows / size - (steps - 1))
+    if steps == batches and isinstance(data, TensorBatches):
+        return steps, min(1.0, data.samples / data.batch_size - (steps - 1))
+    if steps == batches and isinstance(data, DataLoader) and data.batch_size and not data.drop_last:
+        return steps, min(1.0, len(data.sampler) / data.batch_size - (steps - 1))  # type: ignore[arg-type]
+    return steps, 1.0
