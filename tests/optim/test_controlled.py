@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from cmalight import SOAP, Auto, Controlled, Objective, Outcome
+from cmalight import SOAP, Auto, Certified, Controlled, Objective, Outcome
 from cmalight.evaluation.state import ModuleState
 from cmalight.rules import schedule
 from tests.helpers import NothingReachesTheHost, same_state
@@ -164,20 +164,27 @@ def test_buffers_and_extra_state_of_the_loss_are_undone_and_not_touched_by_evalu
     assert float(loss_fn.largest) < 1e3
 
 
-@pytest.mark.parametrize("stop", [1, 4, 6, 7, 8, 11])
-def test_a_run_resumes_bit_for_bit_from_any_step(stop):
-    def begun():
-        model = network(norm=True)
-        return controlled(model, base=SOAP(model.parameters(), lr=0.5), total_steps=24), model
+# How the optimizer is made, which steps are spoilt, so that windows are undone after some of the stops, and the end.
+RESUMED = {
+    "Controlled": (lambda m: controlled(m, base=SOAP(m.parameters(), lr=0.5), total_steps=24), {6: 1e8}, 24),
+    # The first epoch is spoilt, so the second is a plain one, and steps 32 on are the base's again.
+    "Certified": (lambda m: Certified(adam(m), Objective(m, MSE, data()), total_steps=100), {3: 1e4}, 70),
+}
+STOPS = {"Controlled": (1, 4, 6, 7, 8, 11), "Certified": (5, 16, 21, 32, 40)}
 
-    spoil = {6: 1e8}  # so that a window is undone after some of the stops
-    whole, first, second = begun(), begun(), begun()
-    go(*whole, 0, 24, spoil)
+
+@pytest.mark.parametrize(("name", "stop"), [(name, stop) for name, stops in STOPS.items() for stop in stops])
+def test_a_run_resumes_bit_for_bit_from_any_step(name, stop):
+    make, spoil, end = RESUMED[name]
+    models = [network(norm=True) for _ in range(3)]
+    whole, first, second = ((make(model), model) for model in models)
+    go(*whole, 0, end, spoil)
     go(*first, 0, stop, spoil)
     for part, saved in zip(second, pickle.loads(pickle.dumps([part.state_dict() for part in first])), strict=True):
         part.load_state_dict(saved)
-    go(*second, stop, 24, spoil)
+    go(*second, stop, end, spoil)
     assert_same_bits(bits(second[1]), bits(whole[1]))
+    assert str(second[0].report) == str(whole[0].report)
 
 
 def test_total_steps_is_resumed_where_it_is_not_named_again():
