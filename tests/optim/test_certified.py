@@ -157,29 +157,6 @@ def test_the_base_follows_the_schedule_and_plain_steps_do_not(given, done):
     assert optimizer.base.state_dict()["state"].keys() == state.keys()
 
 
-@pytest.mark.parametrize("at", [5, 16, 21, 32, 40])
-def test_resuming_anywhere_is_bit_for_bit(at):
-    """The first epoch is spoilt, so the second is a plain one, and steps 32 on are the base's again."""
-    model, batches = network(norm=True), data(order="fixed")
-    optimizer = certified(model, batches)
-
-    def go(model, optimizer, first, last):
-        for i in range(first, last):
-            take_steps(optimizer, model, list(batches)[i % 16 :], 1, spoil={0: 1e4 if i == 3 else 1.0})
-
-    go(model, optimizer, 0, at)
-    saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
-    go(model, optimizer, at, 70)
-    again = network(norm=True)
-    resumed = certified(again, batches)
-    again.load_state_dict(saved[0])
-    resumed.load_state_dict(saved[1])
-    go(again, resumed, at, 70)
-    assert_same_bits(bits(again), bits(model))
-    assert resumed._memory == optimizer._memory
-    assert str(resumed.report) == str(optimizer.report)
-
-
 def test_a_short_last_batch_is_seen_in_a_loader():
     x = torch.randn(10, 6)
     loader = DataLoader(TensorDataset(x, x[:, :1]), batch_size=4)

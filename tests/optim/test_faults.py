@@ -96,10 +96,30 @@ def test_a_base_with_other_keys_in_its_state_resumes_bit_for_bit(name):
     assert_same_bits(bits(twin), bits(model))
 
 
-def test_a_base_that_wraps_an_optimizer_with_a_state_of_its_own_is_refused():
-    model = network()
-    with pytest.raises(ValueError, match=r"cannot watch Lookahead: it wraps Adam, whose state an undo would not"):
-        Controlled(pytorch_optimizer.Lookahead(adam(model)), model)
+def of_closures(name):
+    """A schedule-free optimizer."""
+    return lambda model: getattr(pytest.importorskip("schedulefree"), name)(model.parameters(), lr=0.1)
+
+
+REFUSED = {
+    "LBFGS": (lambda model: torch.optim.LBFGS(model.parameters()), r"LBFGS: its step\(\) needs a closure"),
+    "CMALight": (lambda model: CMALight(model.parameters()), "judges its own steps"),
+    "maximize": (lambda model: torch.optim.SGD(model.parameters(), lr=0.1, maximize=True), "negate the loss"),
+    "no lr": (lambda model: torch.optim.SGD([{"params": model.parameters(), "lr": None}], lr=0.1), "it has none"),
+    "a state of its own": (
+        lambda model: pytorch_optimizer.Lookahead(adam(model)),
+        "cannot watch Lookahead: it wraps Adam, whose state an undo would not",
+    ),
+    "schedule-free AdamW": (of_closures("AdamWScheduleFreeClosure"), r"step\(\) needs a closure"),
+    "schedule-free SGD": (of_closures("SGDScheduleFreeClosure"), r"step\(\) needs a closure"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_watched_is_refused(name):
+    (make, message), model = REFUSED[name], network()
+    with pytest.raises(ValueError, match=message):
+        Controlled(make(model), model)
 
 
 @pytest.mark.parametrize("seed", range(80))
@@ -157,14 +177,6 @@ def test_sam_is_refused_at_the_first_step(name, options):
     optimizer = Controlled(getattr(pytorch_optimizer, name)(model.parameters(), lr=0.1, **options), model)
     with pytest.raises(ValueError, match=rf"cannot watch {name}: its step\(\) needs a closure"):
         take_steps(optimizer, model, data(), 1)
-
-
-@pytest.mark.parametrize("name", ["AdamWScheduleFreeClosure", "SGDScheduleFreeClosure", "RAdamScheduleFreeClosure"])
-def test_schedule_free_optimizers_of_closures_are_refused(name):
-    model = network()
-    base = getattr(pytest.importorskip("schedulefree"), name)(model.parameters(), lr=0.1)
-    with pytest.raises(ValueError, match=rf"cannot watch {name}: its step\(\) needs a closure"):
-        Controlled(base, model)
 
 
 def test_parameters_in_no_watched_optimizer_are_warned_about_once():
@@ -271,7 +283,7 @@ def test_a_window_with_a_skipped_step_is_resumed_with_it():
     losses = LossList()
     for loss, skipped in ((1.0, 0.0), (2.0, 1.0), (3.0, 0.0)):
         losses.observe(loss)
-        losses.take(4, torch.tensor(skipped))
+        losses.take(torch.tensor(skipped))
     saved = losses.state_dict()
     again = LossList(saved["losses"], saved["skipped"])
     assert (len(again), again.values(), again.state_dict()) == (3, [1.0, 3.0], saved)

@@ -1,13 +1,11 @@
 """The optimizers against the naive flat-vector twin, epoch by epoch."""
 
-import math
-
 import pytest
 import torch
 from torch import nn
 from torch.func import functional_call
 
-from cmalight import CMA, IG, CMALight, Objective
+from cmalight import CMA, COFF, IG, CMALight, Objective
 from tests import reference
 from tests.helpers import MSE, network, run_epoch, table
 
@@ -67,8 +65,17 @@ class Twin:
 
         return reference.Problem(batch_loss, SAMPLES)
 
-    def assert_same(self, optimizer, records):
-        objective = Objective(self.model, MSE, list(zip(self.x.split(16), self.y.split(16), strict=True)))
+    def check(self, optimizer_class, *, lr=0.3, weight_decay=0.0, **constants):
+        """Train by the optimizer and by its naive twin, compare, and return what the twin did."""
+        method = {CMALight: reference.cmalight, CMA: reference.cma, COFF: reference.coff, IG: reference.ig}
+        pairs = {"lr": self.per_coordinate(lr), "weight_decay": self.per_coordinate(weight_decay)}
+        records = method[optimizer_class](self.problem(), self.flat(), self.orders, **pairs, **constants)
+        if isinstance(lr, tuple):
+            optimizer = optimizer_class(self.groups(lr, weight_decay), **constants)
+        else:
+            optimizer = optimizer_class(self.model.parameters(), lr=lr, weight_decay=weight_decay, **constants)
+        batches = list(zip(self.x.split(16), self.y.split(16), strict=True))
+        objective = Objective(self.model, MSE, batches) if optimizer.needs_objective else None
         for order, expected in zip(self.orders, records, strict=True):
             batches = [(self.x[i], self.y[i]) for i in order]
             report = run_epoch(optimizer, objective, self.model, batches)
@@ -82,28 +89,37 @@ class Twin:
                 assert report.f_tilde == pytest.approx(expected.f_tilde, **close)
                 assert report.direction_norm == pytest.approx(expected.direction_norm, **close)
             torch.testing.assert_close(self.flat(), expected.w, rtol=1e-8, atol=1e-10, equal_nan=True)
+        return records
 
 
 def _pair(value):
     return value if isinstance(value, tuple) else (value, value)
 
 
-@pytest.mark.parametrize("line_search", ["light", "certified"])
-@pytest.mark.parametrize("reshuffle", [False, True], ids=["fixed", "reshuffled"])
+each_search = pytest.mark.parametrize("line_search", ["light", "certified"])
+each_order = pytest.mark.parametrize("reshuffle", [False, True], ids=["fixed", "reshuffled"])
+CONSTANTS = [
+    {"gamma": 0.5},
+    {"tau": 10.0},
+    {"delta": 0.5, "gamma": 1e-4},
+    {"theta": 0.3, "tau": 1e-4},
+    {"max_extrapolations": 0},
+    {"max_extrapolations": 2, "delta": 0.7},
+]
+
+
+@each_search
+@each_order
 @pytest.mark.parametrize("lr", LEARNING_RATES)
 def test_cmalight_with_a_short_last_batch(lr, reshuffle, line_search):
-    twin = Twin(batch_size=16, reshuffle=reshuffle)
-    records = reference.cmalight(twin.problem(), twin.flat(), twin.orders, lr=lr, line_search=line_search)
-    twin.assert_same(CMALight(twin.model.parameters(), lr=lr, line_search=line_search), records)
+    Twin(batch_size=16, reshuffle=reshuffle).check(CMALight, lr=lr, line_search=line_search)
 
 
-@pytest.mark.parametrize("line_search", ["light", "certified"])
+@each_search
 @pytest.mark.parametrize("lr", [*LEARNING_RATES, 1e10])
 def test_cmalight_with_a_single_batch(lr, line_search):
     """Where one evaluation confirms what is kept, under the light search too."""
-    twin = Twin(batch_size=SAMPLES, reshuffle=False)
-    records = reference.cmalight(twin.problem(), twin.flat(), twin.orders, lr=lr, line_search=line_search)
-    twin.assert_same(CMALight(twin.model.parameters(), lr=lr, line_search=line_search), records)
+    records = Twin(batch_size=SAMPLES, reshuffle=False).check(CMALight, lr=lr, line_search=line_search)
     assert lr < 10 or 22 in {r.line for r in records}
 
 
@@ -111,63 +127,53 @@ def test_cmalight_with_a_single_batch(lr, line_search):
 def test_certified_cmalight_on_a_row_whose_step_leads_far_away(hostile, lr):
     """f_tilde does not see where the last steps lead."""
     twin = Twin(batch_size=10, reshuffle=True, hostile=hostile)
-    records = reference.cmalight(twin.problem(), twin.flat(), twin.orders, lr=lr, line_search="certified")
-    assert 22 in {r.line for r in records}
-    twin.assert_same(CMALight(twin.model.parameters(), lr=lr, line_search="certified"), records)
+    assert 22 in {r.line for r in twin.check(CMALight, lr=lr, line_search="certified")}
 
 
-@pytest.mark.parametrize("line_search", ["light", "certified"])
+@each_search
 @pytest.mark.parametrize("lr", [(0.5, 0.1), (0.1, 2.0)])
 @pytest.mark.parametrize("weight_decay", [0.0, (0.05, 0.0)])
 def test_cmalight_with_parameter_groups_and_weight_decay(lr, weight_decay, line_search):
     twin = Twin(batch_size=16, reshuffle=True, seed=1)
-    records = reference.cmalight(
-        twin.problem(),
-        twin.flat(),
-        twin.orders,
-        lr=twin.per_coordinate(lr),
-        weight_decay=twin.per_coordinate(weight_decay),
-        line_search=line_search,
-    )
-    twin.assert_same(CMALight(twin.groups(lr, weight_decay), line_search=line_search), records)
+    twin.check(CMALight, lr=lr, weight_decay=weight_decay, line_search=line_search)
 
 
-@pytest.mark.parametrize("line_search", ["light", "certified"])
-@pytest.mark.parametrize(
-    "constants",
-    [
-        {"gamma": 0.5},
-        {"tau": 10.0},
-        {"delta": 0.5, "gamma": 1e-4},
-        {"theta": 0.3, "tau": 1e-4},
-        {"max_extrapolations": 0},
-        {"max_extrapolations": 2, "delta": 0.7},
-    ],
-    ids=str,
-)
+@each_search
+@pytest.mark.parametrize("constants", CONSTANTS, ids=str)
 def test_cmalight_with_other_constants(constants, line_search):
-    twin = Twin(batch_size=10, reshuffle=False, seed=2)
-    records = reference.cmalight(twin.problem(), twin.flat(), twin.orders, lr=0.3, line_search=line_search, **constants)
-    twin.assert_same(CMALight(twin.model.parameters(), lr=0.3, line_search=line_search, **constants), records)
+    Twin(batch_size=10, reshuffle=False, seed=2).check(CMALight, line_search=line_search, **constants)
 
 
-@pytest.mark.parametrize("reshuffle", [False, True], ids=["fixed", "reshuffled"])
+@each_order
 @pytest.mark.parametrize("lr", LEARNING_RATES)
 def test_cma(lr, reshuffle):
-    twin = Twin(batch_size=16, reshuffle=reshuffle)
-    records = reference.cma(twin.problem(), twin.flat(), twin.orders, lr=lr, weight_decay=1e-3)
-    twin.assert_same(CMA(twin.model.parameters(), lr=lr, weight_decay=1e-3), records)
+    Twin(batch_size=16, reshuffle=reshuffle).check(CMA, lr=lr, weight_decay=1e-3)
 
 
 @pytest.mark.parametrize("lr", LEARNING_RATES[:3])
 def test_ig(lr):
-    twin = Twin(batch_size=16, reshuffle=True)
-    records = reference.ig(twin.problem(), twin.flat(), twin.orders, lr=lr, decay=0.2, weight_decay=1e-3)
-    optimizer = IG(twin.model.parameters(), lr=lr, decay=0.2, weight_decay=1e-3)
-    for order, expected in zip(twin.orders, records, strict=True):
-        report = run_epoch(optimizer, None, twin.model, [(twin.x[i], twin.y[i]) for i in order])
-        assert report.next_lr == pytest.approx(expected.next_lr, rel=1e-12)
-        assert report.f_tilde == pytest.approx(expected.f_tilde, rel=1e-8)
-        assert report.evaluations == 0
-        assert math.isnan(report.phi)
-        torch.testing.assert_close(twin.flat(), expected.w, rtol=1e-8, atol=1e-10)
+    Twin(batch_size=16, reshuffle=True).check(IG, lr=lr, decay=0.2, weight_decay=1e-3)
+
+
+@each_order
+@pytest.mark.parametrize("lr", [1e-2, 0.5, 2.0, 1e3])
+def test_coff(lr, reshuffle):
+    Twin(batch_size=16, reshuffle=reshuffle).check(COFF, lr=lr, weight_decay=1e-3)
+
+
+@pytest.mark.parametrize("constants", [*CONSTANTS, {"lr": 3.0, "tau": 1.0}], ids=str)
+def test_coff_with_other_constants(constants):
+    Twin(batch_size=10, reshuffle=True).check(COFF, **constants)
+
+
+def test_the_defaults_of_coff_are_those_of_the_public_code():
+    optimizer = COFF(network().parameters())
+    assert optimizer.zeta == 0.05
+    assert optimizer.settings == {
+        "theta": 0.5, "tau": 1e-2, "gamma": 1e-6, "delta": 0.9, "max_extrapolations": 100,
+    }  # fmt: skip
+
+
+def test_groups_keep_their_ratio_where_the_learning_rate_of_coff_grows():
+    records = Twin(batch_size=10, reshuffle=True).check(COFF, lr=(2.0, 0.4), delta=0.5, gamma=0.01)
+    assert any(r.next_lr > r.lr for r in records)

@@ -20,8 +20,6 @@ class Line:
         self.asked.append(alpha)
         return self.values[alpha]
 
-    __call__ = f_at
-
 
 class Told(NamedTuple):
     """A decision on an epoch: its exit, α, ζ^{k+1}/ζ^k, φ^{k+1}, and f(w^{k+1}) if it is known."""

@@ -11,79 +11,56 @@ from tests.rules.line import Line
 SETTINGS = {"zeta": 1.0, "slope": 0.1, "delta": 0.5, "max_extrapolations": 10}
 
 
-def test_light_line_3_fails_without_an_evaluation():
-    f = Line({})
-    assert edfl_light(f, f_start=1.0, f_tilde=0.95, **SETTINGS) == SearchResult(0.0, 1.0, 1.0, None)
-    assert f.asked == []
+def light(f_tilde, **changes):
+    return lambda f: edfl_light(f.f_at, f_start=1.0, f_tilde=f_tilde, **{**SETTINGS, **changes})
 
 
-def test_light_line_10_evaluates_the_tentative_point_when_no_extrapolation_is_accepted():
-    f = Line({2.0: 0.91, 1.0: 0.85})
-    assert edfl_light(f, f_start=1.0, f_tilde=0.9, **SETTINGS) == SearchResult(1.0, 0.85, 1.0, 0.85)
-    assert f.asked == [2.0, 1.0]
+def certified(f):
+    return edfl_certified(f.f_at, f_start=1.0, **SETTINGS)
 
 
-def test_light_lines_6_and_7_go_on_while_the_trial_is_low_enough_and_not_higher_than_the_last():
-    f = Line({2.0: 0.8, 4.0: 0.5, 8.0: 0.55})
-    assert edfl_light(f, f_start=1.0, f_tilde=0.9, **SETTINGS) == SearchResult(4.0, 0.5, 1.0, None)
-    assert f.asked == [2.0, 4.0, 8.0]
+def cma(f_end):
+    return lambda f: edfl(f.f_at, f_start=1.0, f_end=f_end, **SETTINGS)
 
 
-def test_light_line_6_asks_for_a_decrease_at_alpha_not_at_the_trial():
-    accepted = edfl_light(Line({2.0: 0.9, 4.0: 1.0}), f_start=1.0, f_tilde=0.9, **SETTINGS)
-    assert accepted.alpha == 2.0
+SEARCHES = {
+    # The search, the values on the line, what it finds: α̃, f̂, f(w^k), f(w^k + ζd); and where it asks.
+    "light, line 3: fails without an evaluation": (light(0.95), {}, (0.0, 1.0, 1.0, None), []),
+    "light, line 10: evaluates the tentative point when no extrapolation is accepted": (
+        light(0.9), {2.0: 0.91, 1.0: 0.85}, (1.0, 0.85, 1.0, 0.85), [2.0, 1.0],
+    ),
+    "light, lines 6 and 7: goes on while a trial is low enough and not higher than the last": (
+        light(0.9), {2.0: 0.8, 4.0: 0.5, 8.0: 0.55}, (4.0, 0.5, 1.0, None), [2.0, 4.0, 8.0],
+    ),
+    "light, line 6: asks for a decrease at alpha, not at the trial": (
+        light(0.9), {2.0: 0.9, 4.0: 1.0}, (2.0, 0.9, 1.0, None), [2.0, 4.0],
+    ),
+    # 0.85 is below 0.88, but 1 − 0.1 · 2 = 0.8 was asked for.
+    "light, line 6: refuses a trial that falls but not enough": (
+        light(0.9), {2.0: 0.88, 4.0: 0.85}, (2.0, 0.88, 1.0, None), [2.0, 4.0],
+    ),
+    "light: the guard ends the loop and says so": (
+        light(0.9, max_extrapolations=2), {2.0: 0.8, 4.0: 0.6}, (4.0, 0.6, 1.0, None, True), [2.0, 4.0],
+    ),
+    "light: a trial that is no number is refused": (
+        light(0.9), {2.0: math.nan, 1.0: 0.9}, (1.0, 0.9, 1.0, 0.9), [2.0, 1.0],
+    ),
+    "light: an estimate that is no number is refused": (light(math.nan), {}, (0.0, 1.0, 1.0, None), []),
+    "certified, line 3: tests the true value": (certified, {1.0: 0.95}, (0.0, 1.0, 1.0, 0.95), [1.0]),
+    "certified, line 10: knows the tentative point already": (
+        certified, {1.0: 0.9, 2.0: 0.95}, (1.0, 0.9, 1.0, 0.9), [1.0, 2.0],
+    ),
+    "certified: an accepted extrapolation decreases by γδα": (
+        certified, {1.0: 0.9, 2.0: 0.9, 4.0: 0.95}, (2.0, 0.9, 1.0, 0.9), [1.0, 2.0, 4.0],
+    ),
+    "cma: rejects without an evaluation of its own": (cma(0.95), {}, (0.0, 1.0, 1.0, 0.95), []),
+    "cma: refuses less than a decrease at the trial": (cma(0.9), {2.0: 0.85}, (1.0, 0.9, 1.0, 0.9), [2.0]),
+    "cma: accepts a decrease at the trial": (cma(0.9), {2.0: 0.8, 4.0: 0.7}, (2.0, 0.8, 1.0, 0.9), [2.0, 4.0]),
+}  # fmt: skip
 
 
-def test_light_line_6_refuses_a_trial_that_falls_but_not_enough():
-    f = Line({2.0: 0.88, 4.0: 0.85})  # 0.85 is below 0.88, but 1 − 0.1 · 2 = 0.8 was asked for
-    result = edfl_light(f, f_start=1.0, f_tilde=0.9, **SETTINGS)
-    assert (result.alpha, result.f_hat) == (2.0, 0.88)
-
-
-def test_the_guard_ends_the_loop_and_says_so():
-    f = Line({2.0: 0.8, 4.0: 0.6})
-    result = edfl_light(f, f_start=1.0, f_tilde=0.9, **{**SETTINGS, "max_extrapolations": 2})
-    assert result == SearchResult(4.0, 0.6, 1.0, None, ended_by_guard=True)
-    assert f.asked == [2.0, 4.0]
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_light_a_trial_that_is_not_finite_is_refused(bad):
-    result = edfl_light(Line({2.0: bad, 1.0: 0.9}), f_start=1.0, f_tilde=0.9, **SETTINGS)
-    assert result.alpha == 1.0
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_light_an_estimate_that_is_not_finite_is_refused(bad):
-    assert edfl_light(Line({}), f_start=1.0, f_tilde=bad, **SETTINGS).alpha == 0.0
-
-
-def test_certified_line_3_tests_the_true_value():
-    f = Line({1.0: 0.95})
-    assert edfl_certified(f, f_start=1.0, **SETTINGS) == SearchResult(0.0, 1.0, 1.0, 0.95)
-    assert f.asked == [1.0]
-
-
-def test_certified_line_10_knows_the_tentative_point_already():
-    f = Line({1.0: 0.9, 2.0: 0.95})
-    assert edfl_certified(f, f_start=1.0, **SETTINGS) == SearchResult(1.0, 0.9, 1.0, 0.9)
-    assert f.asked == [1.0, 2.0]
-
-
-def test_certified_an_accepted_extrapolation_decreases_by_gamma_delta_alpha():
-    result = edfl_certified(Line({1.0: 0.9, 2.0: 0.9, 4.0: 0.95}), f_start=1.0, **SETTINGS)
-    assert result.alpha == 2.0
-    assert result.f_hat <= 1.0 - 0.1 * 0.5 * result.alpha
-
-
-def test_cma_rejects_without_an_evaluation_of_its_own():
-    f = Line({})
-    assert edfl(f, f_start=1.0, f_end=0.95, **SETTINGS) == SearchResult(0.0, 1.0, 1.0, 0.95)
-    assert f.asked == []
-
-
-def test_cma_asks_for_a_decrease_at_the_trial():
-    refused = edfl(Line({2.0: 0.85}), f_start=1.0, f_end=0.9, **SETTINGS)
-    assert refused == SearchResult(1.0, 0.9, 1.0, 0.9)
-    accepted = edfl(Line({2.0: 0.8, 4.0: 0.7}), f_start=1.0, f_end=0.9, **SETTINGS)
-    assert accepted == SearchResult(2.0, 0.8, 1.0, 0.9)
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_search(name):
+    search, values, result, asked = SEARCHES[name]
+    line = Line(values)
+    assert (search(line), line.asked) == (SearchResult(*result), asked)

@@ -7,8 +7,8 @@ import pytest
 
 from cmalight.rules.linesearch import SearchResult
 from cmalight.rules.outcome import Outcome
-from cmalight.rules.paper import InnerCycle, Known, NoStep, PaperRule
-from tests.rules.line import Told, told
+from cmalight.rules.paper import InnerCycle, Known, PaperRule
+from tests.rules.line import Line, Told, told
 
 CONSTANTS = {"theta": 0.75, "tau": 0.01, "gamma": 0.01, "delta": 0.5, "max_extrapolations": 10}
 KNOWN = Known(f_0=1.0, phi=0.8, f_current=0.9)
@@ -137,27 +137,8 @@ def test_an_epoch_that_is_not_finite_is_undone_without_a_search(which, value):
     assert decision == Told(Outcome.DIVERGED, 0.0, 0.75, phi=0.8, f_next=0.9)
 
 
-class Asked:
-    """f(w^k + alpha d) from a table, f(w^k) = 0.9; remembers what was asked for."""
-
-    def __init__(self, values):
-        self.values = values
-        self.asked = []
-
-    def f_start(self):
-        return 0.9
-
-    def f_at(self, alpha):
-        self.asked.append(alpha)
-        return self.values[alpha]
-
-
-def rule(*, certified):
-    return PaperRule(**CONSTANTS, certified=certified)
-
-
-def ruled(cycle, asked, *, certified):
-    return told(rule(certified=certified).decide(KNOWN, cycle, asked))
+def ruled(cycle, asked, *, certified, known=KNOWN):
+    return told(PaperRule(**CONSTANTS, certified=certified).decide(known, cycle, asked))
 
 
 ACCEPTED = inner(f_tilde=0.7)
@@ -167,17 +148,17 @@ LINE_22 = Told(Outcome.UNCONFIRMED, 0.0, 0.75, phi=0.8, f_next=0.9)
 
 @pytest.mark.parametrize("cycle", [ACCEPTED, SMALL], ids=["line 7", "10"])
 def test_line_21_the_certified_search_evaluates_what_the_estimate_kept(cycle):
-    asked = Asked({0.5: 1.0})
+    asked = Line({0.5: 1.0})
     decision = ruled(cycle, asked, certified=True)
     assert (decision.alpha, decision.f_next) == (0.5, 1.0)
     assert asked.asked == [0.5]
     for value in (1.01, math.inf, math.nan):
-        assert ruled(cycle, Asked({0.5: value}), certified=True) == LINE_22
+        assert ruled(cycle, Line({0.5: value}), certified=True) == LINE_22
 
 
 @pytest.mark.parametrize("cycle", [ACCEPTED, SMALL], ids=["line 7", "10"])
 def test_line_21_the_light_search_believes_the_estimate_of_several_batches(cycle):
-    asked = Asked({})
+    asked = Line({})
     assert ruled(cycle, asked, certified=False).alpha == 0.5
     assert asked.asked == []
 
@@ -185,42 +166,34 @@ def test_line_21_the_light_search_believes_the_estimate_of_several_batches(cycle
 @pytest.mark.parametrize("certified", [False, True])
 def test_line_21_one_batch_is_confirmed_by_an_evaluation(certified):
     cycle = inner(f_tilde=0.7, batches=1.0)
-    kept = ruled(cycle, Asked({0.5: 0.6}), certified=certified)
+    kept = ruled(cycle, Line({0.5: 0.6}), certified=certified)
     assert kept == Told(Outcome.ACCEPTED, 0.5, 1.0, phi=0.7, f_next=0.6)
     for value in (1.01, math.inf, math.nan):
-        assert ruled(cycle, Asked({0.5: value}), certified=certified) == LINE_22
+        assert ruled(cycle, Line({0.5: value}), certified=certified) == LINE_22
 
 
 def test_line_21_what_the_certified_search_has_evaluated_is_not_evaluated_again():
     """The search failed, f̃ keeps the point on line 15, and f there is known."""
     cycle = inner(f_tilde=0.85)
-    asked = Asked({0.5: 0.95})
+    asked = Line({0.5: 0.95})
     assert ruled(cycle, asked, certified=True).outcome is Outcome.SEARCH_FAILED_KEPT
-    assert asked.asked == [0.5]
-    assert ruled(cycle, Asked({0.5: 1.2}), certified=True).outcome is Outcome.UNCONFIRMED
+    assert asked.asked == [0.0, 0.5]
+    assert ruled(cycle, Line({0.5: 1.2}), certified=True).outcome is Outcome.UNCONFIRMED
 
 
 @pytest.mark.parametrize(("certified", "batches"), [(True, 4.0), (True, 1.0), (False, 1.0)])
 def test_line_22_keeps_what_the_search_has_evaluated_at_the_point_it_goes_back_to(certified, batches):
     nothing_known = replace(KNOWN, f_current=None)
     cycle = inner(f_tilde=0.95, batches=batches)
-    decision = told(rule(certified=certified).decide(nothing_known, cycle, Asked({0.5: 1.2})))
+    decision = ruled(cycle, Line({0.5: 1.2}), certified=certified, known=nothing_known)
     assert (decision.outcome, decision.f_next) == (Outcome.UNCONFIRMED, 0.9)
 
 
 def test_line_21_what_a_search_found_is_not_asked_about():
-    asked = Asked({0.5: 0.6, 1.0: 0.5, 2.0: 0.7})
+    asked = Line({0.5: 0.6, 1.0: 0.5, 2.0: 0.7})
     decision = ruled(inner(f_tilde=0.85), asked, certified=True)
     assert (decision.outcome, decision.alpha) == (Outcome.SEARCH_SUCCEEDED, 1.0)
-    assert asked.asked == [0.5, 1.0, 2.0]
-    light = Asked({1.0: 0.95, 0.5: 0.84})
+    assert asked.asked == [0.0, 0.5, 1.0, 2.0]
+    light = Line({1.0: 0.95, 0.5: 0.84})
     assert ruled(inner(f_tilde=0.85), light, certified=False).outcome is Outcome.SEARCH_SUCCEEDED
-    assert light.asked == [1.0, 0.5]
-
-
-def test_an_epoch_without_steps_changes_nothing():
-    assert told(NoStep().decide(KNOWN, inner(), None)) == Told(Outcome.NO_STEP, 0.0, 1.0, phi=0.8, f_next=0.9)
-
-
-def test_line_3_the_first_value_to_beat_is_the_first_loss():
-    assert rule(certified=False).init(1.5) == Known(f_0=1.5, phi=1.5, f_current=1.5)
+    assert light.asked == [0.0, 1.0, 0.5]

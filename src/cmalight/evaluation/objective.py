@@ -261,11 +261,7 @@ class Objective:
         return self.loss_fn(output, target), count
 
     def _refuse_unequal_passes(self, batches: Iterable[Any]) -> None:
-        try:
-            own = len(batches)  # type: ignore[arg-type]
-        except TypeError:
-            own = -1
-        lengths = sorted({int(row[0]) for row in self._ranks.gather(float(own))})
+        lengths = self._ranks.lengths(batches)
         if len(lengths) > 1 or lengths[0] < 0:
             raise ValueError(
                 f"The forward pass of this model talks to the other ranks, but their data have {lengths} batches: "

@@ -48,6 +48,14 @@ class Ranks:
         _sum_over(table, self.group)
         return [tuple(row) for row in table.tolist()]
 
+    def lengths(self, data: Any) -> list[int]:
+        """Everybody's numbers of batches, each of them once; -1 stands for a stream."""
+        try:
+            own = len(data)
+        except TypeError:
+            own = -1
+        return sorted({int(row[0]) for row in self.gather(own)})
+
 
 ALONE = Ranks(1, 0, None, torch.device("cpu"))
 

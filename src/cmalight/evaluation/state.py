@@ -36,14 +36,11 @@ class ModuleState:
     """A copy of what a forward pass may change in modules: their buffers, also replaced ones, and extra state."""
 
     def __init__(self, *roots: nn.Module, device: torch.device | None = None) -> None:
-        self._buffers: list[tuple[nn.Module, dict[str, tuple[Tensor | None, Tensor | None]]]] = []
-        self._extra: list[tuple[nn.Module, Any]] = []
-        for root in roots:
-            for module in root.modules():  # in an order that a model of the same build has, too
-                # A module without buffers counts, too: its first forward pass may register some.
-                self._buffers.append((module, {n: (b, _clone(b, device)) for n, b in module._buffers.items()}))
-                if type(module).get_extra_state is not nn.Module.get_extra_state:
-                    self._extra.append((module, copy.deepcopy(module.get_extra_state())))
+        modules = [module for root in roots for module in root.modules()]  # as in a model of the same build
+        # A module without buffers counts, too: its first forward pass may register some.
+        self._buffers = [(m, {n: (b, _clone(b, device)) for n, b in m._buffers.items()}) for m in modules]
+        has_extra = [m for m in modules if type(m).get_extra_state is not nn.Module.get_extra_state]
+        self._extra = [(m, copy.deepcopy(m.get_extra_state())) for m in has_extra]
 
     @torch.no_grad()
     def restore(self) -> None:

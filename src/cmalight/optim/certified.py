@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
+from torch.utils.data import DataLoader
 
 from cmalight.errors import check_whole
 from cmalight.evaluation.batches import TensorBatches
@@ -19,8 +20,8 @@ from cmalight.evaluation.state import RunState, Snapshot
 from cmalight.optim.line import Line
 from cmalight.optim.plain import gradient_step
 from cmalight.optim.reports import WindowReport
-from cmalight.optim.steps import BaseSteps, schedule_factor, warn_of_strangers
-from cmalight.optim.watched import attributes_to_copy, is_zero, refuse_unequal
+from cmalight.optim.steps import BaseSteps, warn_of_strangers
+from cmalight.optim.watched import is_zero, refuse_unequal
 from cmalight.rules.certified import CertifiedMemory, CertifiedRule
 from cmalight.rules.paper import InnerCycle
 
@@ -96,7 +97,6 @@ class Certified(BaseSteps):
             warn_of_strangers(self, objective.model)
         self.objective = objective
         self.steps_per_epoch, self._last_batch = _epoch_of(objective, steps_per_epoch)
-        self.report: WindowReport | None = None
         self.steps = 0
         self._rule = CertifiedRule(eta=eta)
         self._memory: CertifiedMemory | None = None
@@ -124,7 +124,7 @@ class Certified(BaseSteps):
         if memory.plain:
             self._plain_step(memory.eta)
         else:
-            self._base_step(memory.scale * schedule_factor(self._fraction_done(self.steps)))
+            self._base_step(self._factor(self.steps))
         self.steps += 1
         self._steps_since += 1
         if self._steps_since >= self.steps_per_epoch:
@@ -175,10 +175,10 @@ class Certified(BaseSteps):
     def _close_epoch(self, before: CertifiedMemory) -> None:
         start: Snapshot = self._start  # type: ignore[assignment]
         is_finite = self._run_state.is_finite(start)
-        if not (ranks := self._ranks(self.objective)).alone:
-            rows = ranks.gather(self.steps, float(is_finite))
-            refuse_unequal(rows)
-            is_finite = all(row[1] for row in rows)
+        if not (ranks := self._ranks).alone:
+            steps, finite = zip(*ranks.gather(self.steps, float(is_finite)), strict=True)
+            refuse_unequal(steps)
+            is_finite = all(finite)
         seen = InnerCycle(
             zeta=before.eta,
             f_tilde=0.0 if is_finite else math.inf,
@@ -213,35 +213,27 @@ class Certified(BaseSteps):
                 stacklevel=3,
             )
 
-    def _control_state(self) -> dict[str, Any]:
+    def _saved_control(self) -> tuple[dict[str, Any], dict[str, Any] | None]:
         # The same keys at all times: torch.distributed.checkpoint loads those that it finds in a fresh optimizer.
         memory: dict[str, Any] = dict.fromkeys(field.name for field in fields(CertifiedMemory))
         if self._memory is not None:
             memory = asdict(self._memory)
         counts = {"steps": self.steps, "steps_since": self._steps_since, "total_steps": self.total_steps}
-        return {"memory": memory, **counts}
+        packed = None if self._start is None else {"start": self._run_state.pack(self._start)}
+        return {"memory": memory, **counts}, packed
 
-    def _load_control_state(self, saved: dict[str, Any] | None) -> None:
-        saved = saved or {}
+    def _load_control(self, numbers: dict[str, Any] | None, snapshots: dict[str, Any] | None) -> None:
+        saved, packed = numbers or {}, (snapshots or {}).get("start")
         memory = saved.get("memory") or {}
         is_of_this = memory.keys() == {field.name for field in fields(CertifiedMemory)} and memory["f"] is not None
         self._memory = CertifiedMemory(**memory) if is_of_this else None
         self.steps, self._steps_since = int(saved.get("steps", 0)), int(saved.get("steps_since", 0))
-        if self.total_steps is None and self.progress is None:
-            self.total_steps = saved.get("total_steps")
-
-    def _packed_snapshots(self) -> dict[str, Any] | None:
-        return None if self._start is None else {"start": self._run_state.pack(self._start)}
-
-    def _unpack_snapshots(self, packed: dict[str, Any] | None) -> None:
-        """Without it, as from torch.distributed.checkpoint, an epoch begins here, and f here is not known."""
-        self._start = None if packed is None or "start" not in packed else self._run_state.unpack(packed["start"])
+        self._take_total_steps(saved)
+        self._start = None if packed is None else self._run_state.unpack(packed)
         if self._start is None and self._memory is not None:
-            self._memory = self._memory if not self._steps_since else None
+            # As from torch.distributed.checkpoint: an epoch begins here, and f is known only between two.
+            self._memory = None if self._steps_since else self._memory
             self._steps_since = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        return attributes_to_copy(self)
 
 
 def _epoch_of(objective: Any, steps: int | None) -> tuple[int, float]:
@@ -259,8 +251,8 @@ def _epoch_of(objective: Any, steps: int | None) -> tuple[int, float]:
             "give steps_per_epoch, the number of steps of an epoch"
         )
     check_whole("steps_per_epoch", steps, least=1)
-    size = getattr(data, "batch_size", None)
-    if steps != batches or not size or getattr(data, "drop_last", False):
-        return steps, 1.0
-    rows = data.samples if isinstance(data, TensorBatches) else len(data.sampler)  # type: ignore[union-attr]
-    return steps, min(1.0, rows / size - (steps - 1))
+    if steps == batches and isinstance(data, TensorBatches):
+        return steps, min(1.0, data.samples / data.batch_size - (steps - 1))
+    if steps == batches and isinstance(data, DataLoader) and data.batch_size and not data.drop_last:
+        return steps, min(1.0, len(data.sampler) / data.batch_size - (steps - 1))  # type: ignore[arg-type]
+    return steps, 1.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from torch.optim.optimizer import ParamsT
 
@@ -86,19 +86,9 @@ class CMALight(ListingOptimizer):
         maximize: bool = False,
     ) -> None:
         check_choice("line_search", line_search, ("light", "certified"))
-        super().__init__(
-            params,
-            lr,
-            theta=theta,
-            tau=tau,
-            gamma=gamma,
-            delta=delta,
-            weight_decay=weight_decay,
-            max_extrapolations=max_extrapolations,
-            foreach=foreach,
-            fused=fused,
-            maximize=maximize,
-        )
+        settings: Any = {"theta": theta, "tau": tau, "gamma": gamma, "delta": delta, "weight_decay": weight_decay}
+        options: Any = {"foreach": foreach, "fused": fused, "maximize": maximize}
+        super().__init__(params, lr, max_extrapolations=max_extrapolations, **settings, **options)
         self.settings["line_search"] = line_search
         self._refuse_settings_in(self.param_groups)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch.optim.optimizer import ParamsT
 
 from cmalight.optim.epoch_optimizer import ListingOptimizer
@@ -51,19 +53,9 @@ class COFF(ListingOptimizer):
         fused: bool | None = None,
         maximize: bool = False,
     ) -> None:
-        super().__init__(
-            params,
-            lr,
-            theta=theta,
-            tau=tau,
-            gamma=gamma,
-            delta=delta,
-            weight_decay=weight_decay,
-            max_extrapolations=max_extrapolations,
-            foreach=foreach,
-            fused=fused,
-            maximize=maximize,
-        )
+        settings: Any = {"theta": theta, "tau": tau, "gamma": gamma, "delta": delta, "weight_decay": weight_decay}
+        options: Any = {"foreach": foreach, "fused": fused, "maximize": maximize}
+        super().__init__(params, lr, max_extrapolations=max_extrapolations, **settings, **options)
 
     def rule(self) -> CoffRule:
         """The listing with the four changes."""

@@ -14,9 +14,9 @@ from torch.utils.hooks import RemovableHandle
 from cmalight.evaluation.objective import Objective
 from cmalight.evaluation.state import RunState
 from cmalight.optim.reports import WindowReport
-from cmalight.optim.steps import BaseSteps, schedule_factor, warn_of_strangers
+from cmalight.optim.steps import BaseSteps, warn_of_strangers
 from cmalight.optim.watch import Watch
-from cmalight.optim.watched import attributes_to_copy, refuse_unequal_loaders, strangers_of
+from cmalight.optim.watched import refuse_unequal_loaders, strangers_of
 
 _LOW_SCALE = 1 / 16
 # After this many windows in a row below that scale, or undone, a warning names the likely causes.
@@ -101,10 +101,8 @@ class Controlled(BaseSteps):
             warn_of_strangers(self, modules[0])
         device = None if snapshot_device is None else torch.device(snapshot_device)
         self.objective = objective
-        self.report: WindowReport | None = None
         self._run_state = RunState(base, modules, device)
         self._watch = Watch(base, self._run_state, objective)
-        self._last_progress: float | None = None
         self._listeners: OrderedDict[int, Callable[[WindowReport], object]] = OrderedDict()
         self._low = self._undone = 0  # windows in a row with a low scale, and undone
 
@@ -136,11 +134,11 @@ class Controlled(BaseSteps):
         if loss is not None:
             watch.losses.observe(loss)
         if not watch.steps:
-            refuse_unequal_loaders(self.objective, self._ranks(self.objective))
+            refuse_unequal_loaders(self.objective, self._ranks)
         watch.begin()
         self._base_step(self._factor(watch.steps))
         watch.steps += 1
-        if not watch.losses.take(watch.memory.length, self.__dict__.get("found_inf")):
+        if not watch.losses.take(vars(self).get("found_inf")):
             name = type(self).__name__
             self._say_once(
                 f"{name} was given no loss for a step, so it does not watch it: call step(loss), or observe(loss) "
@@ -225,13 +223,8 @@ class Controlled(BaseSteps):
         super().add_param_group(param_group)
         self._watch.add_param_group()
 
-    def _factor(self, steps: int) -> float:
-        """The factor of the user's lr for the next step."""
-        self._last_progress = self._fraction_done(steps)
-        return self._watch.memory.scale * schedule_factor(self._last_progress)
-
     def _close_window(self) -> None:
-        report = self._watch.close(self._ranks(self.objective), self._last_progress)
+        report = self._watch.close(self._ranks, self._last_progress)
         self.report = report
         self._agreed = None
         self._undone = 0 if report.outcome.keeps else self._undone + 1
@@ -251,24 +244,17 @@ class Controlled(BaseSteps):
                 "learning, which cannot be watched; bad data in every window."
             )
 
-    def _control_state(self) -> dict[str, Any]:
+    def _saved_control(self) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        numbers, packed = self._watch.state_dict()
         counts = {"total_steps": self.total_steps, "last_progress": self._last_progress, "agreed": self._agreed}
-        return {**self._watch.state_dict(), **counts, "low": self._low, "undone": self._undone}
+        return {**numbers, **counts, "low": self._low, "undone": self._undone}, packed
 
-    def _load_control_state(self, saved: dict[str, Any] | None) -> None:
-        """`total_steps` of the constructor wins over the saved one."""
-        self._watch.load_state_dict(saved)
-        saved = saved or {}
+    def _load_control(self, numbers: dict[str, Any] | None, snapshots: dict[str, Any] | None) -> None:
+        self._watch.load_state_dict(numbers, snapshots)
+        saved = numbers or {}
         self._last_progress, self._agreed = saved.get("last_progress"), saved.get("agreed")
         self._low, self._undone = saved.get("low", 0), saved.get("undone", 0)
-        if self.total_steps is None and self.progress is None:
-            self.total_steps = saved.get("total_steps")
-
-    def _packed_snapshots(self) -> dict[str, Any] | None:
-        return self._watch.packed()
-
-    def _unpack_snapshots(self, packed: dict[str, Any] | None) -> None:
-        self._watch.unpack(packed)
+        self._take_total_steps(saved)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**attributes_to_copy(self), "_listeners": OrderedDict()}
+        return {**super().__getstate__(), "_listeners": OrderedDict()}

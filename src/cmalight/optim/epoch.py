@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import Tensor
 
-from cmalight.evaluation.counting import batch_size
 from cmalight.optim.epoch_watch import EpochWatch
 from cmalight.optim.reports import EpochReport
 
@@ -21,20 +20,16 @@ class Epoch:
     Args:
         watch: The control of the optimizer whose epoch it is.
         objective: Gives the mean loss per sample at the current weights; None for an optimizer that judges nothing.
-        opened: Called with the epoch when it begins, and with None when it is over.
 
     Attributes:
         report: The report on the epoch; None before its end, and if it was abandoned.
     """
 
-    def __init__(self, watch: EpochWatch, objective: Any, opened: Callable[[Epoch | None], None]) -> None:
+    def __init__(self, watch: EpochWatch, objective: Any) -> None:
         self.report: EpochReport | None = None
         self._watch = watch
         self._objective = objective
-        self._opened = opened
         self._is_new = True
-        self._abandoned = False
-        self._last_batch: Any = None
 
     def __enter__(self) -> Epoch:
         if not self._is_new:
@@ -43,10 +38,9 @@ class Epoch:
         self._is_new = False
         try:
             self._watch.begin(self._objective)
-            self._opened(self)
             return self
         except BaseException:  # an epoch that could not begin must not block the next one
-            self._close(failed=True)
+            self._watch.close(failed=True)
             raise
 
     def observe(self, loss: Tensor | float, count: float) -> None:
@@ -62,7 +56,6 @@ class Epoch:
             ValueError: If the loss is no real scalar, or the count not positive.
             RuntimeError: If the epoch is not under way.
         """
-        self._refuse_abandoned()
         self._watch.observe(loss, count)
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
@@ -74,10 +67,11 @@ class Epoch:
         Yields:
             Its batches.
         """
+        opened = self._watch.opened
         for batch in loader:
-            self._last_batch = batch
+            opened.last_batch = batch
             yield batch
-            if self._abandoned:
+            if opened.is_abandoned:
                 return
 
     def advance(self, sizes: Sequence[int], run: Callable[[list[float]], Tensor]) -> Tensor:
@@ -91,49 +85,17 @@ class Epoch:
         Returns:
             The losses.
         """
-        self._refuse_abandoned()
         return self._watch.advance(sizes, run)
 
     def abandon(self) -> None:
         """Roll back to the start of the epoch; nothing is judged, and `report` stays None."""
-        self._refuse_abandoned()
-        self._watch.undo()
-        self._abandoned = True
-
-    def step_factor(self, closure_loss: Any, found_inf: Tensor | None) -> float:
-        """A step is taken: the factor of its length.
-
-        Args:
-            closure_loss: The loss of a closure, which is observed if nothing else was; or None.
-            found_inf: Of GradScaler: 1 if a fused step is skipped.
-
-        Returns:
-            n_p/n̄.
-
-        Raises:
-            RuntimeError: If nothing was observed for this step.
-        """
-        self._refuse_abandoned()
-        if closure_loss is not None and not self._watch.pending_samples():
-            size = batch_size(self._last_batch)
-            if size is None:
-                raise RuntimeError("The size of the batch is not known: call epoch.observe(loss, count) in the closure")
-            self._watch.observe(closure_loss, size)
-        return self._watch.step_factor(found_inf)
-
-    def _refuse_abandoned(self) -> None:
-        if self._abandoned:
-            raise RuntimeError("The epoch was abandoned: leave its `with` block")
+        self._watch.abandon()
 
     def __exit__(self, kind: Any, *_: object) -> None:
         try:
-            if kind is None and not self._abandoned:
+            if kind is None:
                 self.report = self._watch.judge()
-            self._close(failed=kind is not None)
+            self._watch.close(failed=kind is not None)
         except BaseException:  # also an interrupt while the epoch is closed
-            self._close(failed=True)
+            self._watch.close(failed=True)
             raise
-
-    def _close(self, *, failed: bool) -> None:
-        self._opened(None)
-        self._watch.close(failed=failed)

@@ -17,7 +17,7 @@ from cmalight.optim.epoch import Epoch
 from cmalight.optim.epoch_watch import EpochWatch
 from cmalight.optim.plain import gradient_step
 from cmalight.optim.steps import loss_of
-from cmalight.optim.watched import WatchedOptimizer, attributes_to_copy, is_zero, refuse_maximize
+from cmalight.optim.watched import WatchedOptimizer, is_zero, refuse_maximize
 from cmalight.rules.paper import EpochRule, Known
 
 
@@ -56,10 +56,10 @@ class EpochOptimizer(WatchedOptimizer):
         if foreach and fused:
             raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
         self.settings = settings
-        self._current: Epoch | None = None
+        self._watch = EpochWatch(self)
         defaults = {"lr": float(lr), "weight_decay": weight_decay, "foreach": foreach, "fused": fused}
         super().__init__(params, {**defaults, "differentiable": False})
-        self._watch = EpochWatch(self)
+        self._watch.restart(None)
 
     @abstractmethod
     def rule(self) -> EpochRule:
@@ -116,10 +116,7 @@ class EpochOptimizer(WatchedOptimizer):
             if not callable(objective):
                 raise TypeError(f"epoch() needs an Objective, or a callable that gives the loss, but got {objective!r}")
             self._watch.check_objective(objective)
-        return Epoch(self._watch, objective, self._set_current)
-
-    def _set_current(self, epoch: Epoch | None) -> None:
-        self._current = epoch
+        return Epoch(self._watch, objective)
 
     def restart(self, objective: Any = None, *, lr: float | None = None) -> None:
         """Take the current weights as the new w⁰, and reset φ and the learning rate.
@@ -131,7 +128,7 @@ class EpochOptimizer(WatchedOptimizer):
         Raises:
             RuntimeError: If it is called inside an epoch.
         """
-        self._refuse_inside_epoch("restart()")
+        self._watch.refuse_inside_epoch("restart()")
         if lr is not None:
             check_positive("lr", lr)
         self.multiply_lr((self._watch.zeta_0 if lr is None else lr) / self.zeta)
@@ -163,14 +160,8 @@ class EpochOptimizer(WatchedOptimizer):
         loss = loss_of(closure)
         if all(is_zero(group["lr"]) for group in self.param_groups):
             return loss  # torch.distributed.checkpoint builds an optimizer's state this way; there is none here
-        scaler: dict[str, Any] = {
-            name: self.__dict__.get(name) for name in ("grad_scale", "found_inf")
-        }  # of GradScaler
-        factor = 1.0
-        if self._current is not None:
-            factor = self._current.step_factor(loss, scaler["found_inf"])
-        else:
-            self._watch.forget_f()
+        scaler: dict[str, Any] = {name: vars(self).get(name) for name in ("grad_scale", "found_inf")}  # of GradScaler
+        factor = self._watch.step_factor(loss, scaler["found_inf"])
         for group in self.param_groups:
             options: dict[str, Any] = {name: group[name] for name in ("weight_decay", "foreach", "fused")}
             gradient_step(group["params"], group["lr"] * factor, **options, **scaler)
@@ -182,7 +173,8 @@ class EpochOptimizer(WatchedOptimizer):
         Args:
             set_to_none: As in torch.
         """
-        self._watch.cut()
+        if self._watch.open is not None:
+            self._watch.open.counts.cut()
         super().zero_grad(set_to_none)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -195,7 +187,7 @@ class EpochOptimizer(WatchedOptimizer):
             RuntimeError: If it is called inside an epoch.
             ValueError: If it brings a setting of the whole optimizer, or a value is out of its range.
         """
-        self._refuse_inside_epoch("add_param_group()")
+        self._watch.refuse_inside_epoch("add_param_group()")
         refuse_maximize([param_group])
         self._refuse_settings_in([param_group])
         check_least("lr", float(param_group.get("lr", self.defaults["lr"])), 0)
@@ -220,59 +212,25 @@ class EpochOptimizer(WatchedOptimizer):
             if any(name in group for group in groups):
                 raise ValueError(f"{name} belongs to the optimizer, not to a parameter group: pass it as a keyword")
 
-    def _refuse_inside_epoch(self, call: str) -> None:
-        if self._current is not None:
-            raise RuntimeError(f"{call} was called inside an epoch: leave its `with` block first")
+    def _saved_control(self) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        numbers, packed = self._watch.state_dict()
+        return {**numbers, "settings": dict(self.settings)}, packed
 
-    def _control_state(self) -> dict[str, Any]:
-        return {**self._watch.state_dict(), "settings": dict(self.settings)}
-
-    def _load_control_state(self, saved: dict[str, Any] | None) -> None:
+    def _load_control(self, numbers: dict[str, Any] | None, snapshots: dict[str, Any] | None) -> None:
         self._watch = EpochWatch(self)
-        if saved is not None:
-            self.settings = saved["settings"]
-            self._watch.load_state_dict(saved)
-
-    def _packed_snapshots(self) -> dict[str, Any] | None:
-        return self._watch.packed()
-
-    def _unpack_snapshots(self, packed: dict[str, Any] | None) -> None:
-        self._watch.unpack(packed)
+        self._watch.restart(None)
+        if numbers is not None:
+            self.settings = numbers["settings"]
+            self._watch.load_state_dict(numbers, snapshots)
 
     def _load_steps(self, state_dict: dict[str, Any]) -> None:
-        self._refuse_inside_epoch("load_state_dict()")
+        self._watch.refuse_inside_epoch("load_state_dict()")
         refuse_maximize(state_dict["param_groups"])
         Optimizer.load_state_dict(self, state_dict)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**attributes_to_copy(self), "_current": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        for group in self.param_groups:
-            for name, value in self.defaults.items():
-                group.setdefault(name, value)
-
 
 class ListingOptimizer(EpochOptimizer):
-    """An optimizer with the constants of the paper's listing; its subclasses say which rule uses them.
-
-    Args:
-        params: Parameters or parameter groups; groups may differ in `lr` and `weight_decay`.
-        lr: ζ⁰, the first learning rate.
-        theta: θ, the factor by which the learning rate shrinks.
-        tau: τ, below which a direction or a gain counts as small.
-        gamma: γ, the fraction of the predicted decrease that counts as sufficient.
-        delta: δ; a line search tries alpha/δ after alpha.
-        weight_decay: Adds (weight_decay/2) ‖w‖² to the objective.
-        max_extrapolations: How often one line search may extend its step.
-        foreach: As in torch.optim.SGD.
-        fused: As in torch.optim.SGD.
-        maximize: Refused; negate the loss instead.
-
-    Raises:
-        ValueError: If a setting is out of its range.
-    """
+    """An optimizer with the constants of the paper's listing, as `CMA`; its subclasses say which rule uses them."""
 
     def __init__(
         self,
@@ -295,12 +253,11 @@ class ListingOptimizer(EpochOptimizer):
         check_fraction("delta", delta)
         check_whole("max_extrapolations", max_extrapolations, least=0)
         settings = {"theta": theta, "tau": tau, "gamma": gamma, "delta": delta}
-        super().__init__(
-            params,
-            {**settings, "max_extrapolations": max_extrapolations},
-            lr=lr,
-            weight_decay=weight_decay,
-            foreach=foreach,
-            fused=fused,
-            maximize=maximize,
-        )
+        options: Any = {
+            "lr": lr,
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "fused": fused,
+            "maximize": maximize,
+        }
+        super().__init__(params, {**settings, "max_extrapolations": max_extrapolations}, **options)

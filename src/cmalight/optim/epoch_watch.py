@@ -6,45 +6,29 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
+from cmalight.evaluation.counting import batch_size
 from cmalight.evaluation.objective import Objective, require_finite_start
-from cmalight.evaluation.ranks import Ranks, ranks_of
+from cmalight.evaluation.ranks import Ranks
 from cmalight.evaluation.state import RunState, Snapshot
 from cmalight.optim.line import Line, roll_back
 from cmalight.optim.observed import BatchCounts, LossSum, as_count
 from cmalight.optim.reports import EpochReport
-from cmalight.optim.watched import refuse_unequal, refuse_unequal_loaders, strangers_of
+from cmalight.optim.watched import ranks_for, refuse_unequal, refuse_unequal_loaders, strangers_of
 from cmalight.rules.decision import Decision
-from cmalight.rules.paper import EpochRule, InnerCycle, Known, NoStep
+from cmalight.rules.paper import InnerCycle, Known, NoStep
+
+if TYPE_CHECKING:
+    from cmalight.optim.epoch_optimizer import EpochOptimizer
 
 # After so many epochs that moved nothing, or that changed neither φ nor ζ, the user is told.
 _STILL = 30
 # The counts of samples may be sums of class weights, with rounding.
 _ROUNDING = 1e-6
-
-
-class Gradients(Protocol):
-    """What takes the steps of the epochs: the optimizer."""
-
-    needs_objective: bool
-
-    @property
-    def zeta(self) -> float:
-        """ζ: the largest lr of the groups."""
-
-    def multiply_lr(self, factor: float) -> None:
-        """ζ^{k+1} = factor ζ^k."""
-
-    def penalty(self) -> Tensor | None:
-        """The term of the weight decay, which belongs to every loss."""
-
-    def rule(self) -> EpochRule:
-        """The rule that judges an epoch."""
 
 
 @dataclass
@@ -58,6 +42,8 @@ class OpenEpoch:
         losses: The sum of the losses.
         counts: The samples behind them.
         first_loss: The first loss that was observed.
+        last_batch: What `Epoch.batches` gave last.
+        is_abandoned: Whether it was undone already.
     """
 
     start: Snapshot
@@ -66,6 +52,8 @@ class OpenEpoch:
     losses: LossSum = field(default_factory=LossSum)
     counts: BatchCounts = field(default_factory=BatchCounts)
     first_loss: Tensor | float | None = None
+    last_batch: Any = None
+    is_abandoned: bool = False
 
     def taken(self) -> int:
         """The steps that were really taken; waits for the device if a fused optimizer may have skipped some."""
@@ -91,10 +79,11 @@ class EpochWatch:
 
     _NUMBERS = ("zeta_0", "epochs", "samples", "evaluations", "unmoved", "unchanged")
 
-    def __init__(self, optimizer: Any) -> None:
-        self._optimizer: Gradients = optimizer
+    def __init__(self, optimizer: EpochOptimizer) -> None:
+        self._optimizer = optimizer
+        self.run_state = RunState(optimizer)
         self.known: Known | None = None
-        self.zeta_0 = self._optimizer.zeta
+        self.zeta_0 = math.nan
         self.epochs = 0
         self.samples = 0.0
         self.evaluations = 0
@@ -105,20 +94,9 @@ class EpochWatch:
         self._objective: Any = None
         self._evaluated_before = 0
         self._weights_seen: tuple[Any, ...] | None = None  # when f(w^k) was known
-        self._set_modules(optimizer, ())
-
-    def _set_modules(self, optimizer: Optimizer, modules: tuple[nn.Module, ...]) -> None:
-        self.run_state = RunState(optimizer, modules)
 
     def check_objective(self, objective: Any) -> None:
-        """Refuse another objective than in the epoch before: f(w⁰) and φ do not belong to it.
-
-        Args:
-            objective: For the next epoch.
-
-        Raises:
-            RuntimeError: If it is another one.
-        """
+        """Refuse another objective than in the epoch before: f(w⁰) and φ do not belong to it."""
         before = self._objective
         if self.known is None or before is None or before is objective:
             return
@@ -129,23 +107,12 @@ class EpochWatch:
             )
 
     def restart(self, objective: Any) -> None:
-        """The current weights are the new w⁰.
-
-        Args:
-            objective: A new one, or None.
-        """
+        """The current weights are the new w⁰, for another objective or, by default, for that of the next epoch."""
         self._objective, self.known = objective, None
         self.zeta_0, self.samples, self.unmoved, self.unchanged = self._optimizer.zeta, 0.0, 0, 0
 
     def refuse_inside_epoch(self, call: str) -> None:
-        """Refuse a call that belongs between epochs.
-
-        Args:
-            call: What was called.
-
-        Raises:
-            RuntimeError: If an epoch is under way.
-        """
+        """Refuse a call that belongs between epochs."""
         if self.open is not None:
             raise RuntimeError(f"{call} was called inside an epoch: leave its `with` block first")
 
@@ -155,18 +122,11 @@ class EpochWatch:
             self.known = self.known.then(self.known.phi, None)
 
     def begin(self, objective: Any) -> None:
-        """Open an epoch, or go on with one that a state_dict had; at w⁰, line 3: evaluate f(w⁰).
-
-        Args:
-            objective: What is evaluated; None if nothing is.
-
-        Raises:
-            ValueError: If nothing can be trained, or f(w⁰) is not finite.
-        """
+        """Open an epoch, or go on with one that a state_dict had; at w⁰, line 3: evaluate f(w⁰)."""
         optimizer, modules = self._optimizer, objective.modules if isinstance(objective, Objective) else ()
-        self._set_modules(optimizer, modules)  # type: ignore[arg-type]
+        self.run_state = RunState(optimizer, modules)
         if modules:
-            strangers_of(optimizer, modules[0])  # type: ignore[arg-type]
+            strangers_of(optimizer, modules[0])
         if not optimizer.zeta > 0.0:
             raise ValueError("lr of every parameter group is 0, so an epoch cannot move the weights")
         if not any(p.requires_grad for p in self.run_state.parameters):
@@ -186,14 +146,18 @@ class EpochWatch:
         if self.open is None:
             self.open = OpenEpoch(self.run_state.snapshot())
 
-    def observe(self, loss: Tensor | float, count: float) -> None:
-        """Add the mean loss of a batch of `count` samples.
+    @property
+    def opened(self) -> OpenEpoch:
+        """The epoch under way."""
+        if self.open is None:
+            raise RuntimeError("The epoch is not under way: use `with optimizer.epoch(objective) as epoch:`")
+        if self.open.is_abandoned:
+            raise RuntimeError("The epoch was abandoned: leave its `with` block")
+        return self.open
 
-        Args:
-            loss: A scalar; it stays on its device.
-            count: The samples behind it.
-        """
-        epoch, samples = self._opened, as_count(count)
+    def observe(self, loss: Tensor | float, count: float) -> None:
+        """Add the mean loss of a batch of `count` samples; it stays on its device."""
+        epoch, samples = self.opened, as_count(count)
         if not epoch.counts.total:
             epoch.first_loss = loss.detach() if isinstance(loss, Tensor) else loss
         epoch.losses.add(loss, samples)
@@ -201,25 +165,25 @@ class EpochWatch:
             epoch.losses.add(penalty, samples)
         epoch.counts.add(samples)
 
-    def pending_samples(self) -> float:
-        """The samples that were observed for the next step."""
-        return self._opened.counts.pending
-
-    def cut(self) -> None:
-        """The gradients are set to zero."""
-        if self.open is not None:
-            self.open.counts.cut()
-
-    def step_factor(self, found_inf: Tensor | None) -> float:
-        """A step is taken on what was observed.
+    def step_factor(self, closure_loss: Any, found_inf: Tensor | None) -> float:
+        """A step is taken: in an epoch on what was observed, else by somebody who does not know f.
 
         Args:
+            closure_loss: The loss of a closure, which is observed if nothing else was; or None.
             found_inf: Of GradScaler: 1 if a fused step is skipped.
 
         Returns:
-            The factor of the step: a short batch takes a shorter one.
+            The factor of the step, n_p/n̄: a short batch takes a shorter one.
         """
-        epoch = self._opened
+        if self.open is None:
+            self.forget_f()
+            return 1.0
+        epoch = self.opened
+        if closure_loss is not None and not epoch.counts.pending:
+            size = batch_size(epoch.last_batch)
+            if size is None:
+                raise RuntimeError("The size of the batch is not known: call epoch.observe(loss, count) in the closure")
+            self.observe(closure_loss, size)
         factor = epoch.counts.take()
         if found_inf is not None:
             epoch.skipped = found_inf.clone() if epoch.skipped is None else epoch.skipped + found_inf
@@ -227,16 +191,8 @@ class EpochWatch:
         return factor
 
     def advance(self, sizes: Sequence[int], run: Callable[[list[float]], Tensor]) -> Tensor:
-        """Take several steps by an engine.
-
-        Args:
-            sizes: The sizes of the next batches.
-            run: Takes a step for each factor and returns the losses, weight decay's term included.
-
-        Returns:
-            The losses.
-        """
-        epoch = self._opened
+        """Take several steps by an engine, as `Epoch.advance` describes."""
+        epoch = self.opened
         factors = []
         for size in sizes:
             epoch.counts.add(float(size))
@@ -246,65 +202,51 @@ class EpochWatch:
         epoch.steps += len(sizes)
         return losses
 
-    def undo(self) -> None:
-        """Go back to the start of the epoch."""
-        roll_back(self.run_state, self._opened.start)
+    def abandon(self) -> None:
+        """Go back to the start of the epoch, which is not judged."""
+        epoch = self.opened
+        roll_back(self.run_state, epoch.start)
+        epoch.is_abandoned = True
 
     def close(self, *, failed: bool) -> None:
-        """The epoch is over, judged or not.
-
-        Args:
-            failed: Whether it was left by an error: then nobody knows f here.
-        """
+        """The epoch is over; if it was left by an error, nobody knows f here."""
         self.open = None
         if failed:
             self.forget_f()
         self._weights_seen = self._weights_now()
 
-    def judge(self) -> EpochReport:
-        """Lines 5 to 22: let the rule decide, go where it says, and write it down.
-
-        Returns:
-            What the epoch came to.
-
-        Raises:
-            RuntimeError: If the epoch was left before all data were seen.
-        """
-        epoch, known = self._opened, self.known
+    def judge(self) -> EpochReport | None:
+        """Lines 5 to 22: let the rule decide, go where it says, and write it down; not if it was abandoned."""
+        epoch, known = self.open, self.known
+        if epoch is None or known is None or epoch.is_abandoned:
+            return None
         try:
             self._refuse_part_of_an_epoch(epoch)
             inner = self._inner_cycle(epoch)
-            if not self.epochs and known.f_0 > 0 and epoch.first_loss is not None:  # type: ignore[union-attr]
-                _warn_of_sum(float(epoch.first_loss) / known.f_0, epoch.counts.nominal)  # type: ignore[union-attr]
-            if not epoch.taken():
+            if not self.epochs and known.f_0 > 0 and epoch.first_loss is not None:
+                _warn_of_sum(float(epoch.first_loss) / known.f_0, epoch.counts.nominal)
+            has_moved = epoch.taken() > 0
+            if not has_moved:
                 self._refuse_foreign_steps(epoch, inner)
         except BaseException:
-            self.undo()
+            roll_back(self.run_state, epoch.start)
             raise
-        rule: Any = self._optimizer.rule() if epoch.taken() else NoStep()
-        line = Line(self.run_state, epoch.start, inner.zeta, self._evaluate, known.f_current)  # type: ignore[union-attr]
-        decision = line.decide(rule, known, inner)  # line 20
-        return self._write_down(inner, decision, known)  # type: ignore[arg-type]
-
-    @property
-    def _opened(self) -> OpenEpoch:
-        if self.open is None:
-            raise RuntimeError("The epoch is not under way: use `with optimizer.epoch(objective) as epoch:`")
-        return self.open
+        line = Line(self.run_state, epoch.start, inner.zeta, self._evaluate, known.f_current)
+        rule: Any = self._optimizer.rule() if has_moved else NoStep()
+        return self._write_down(inner, line.decide(rule, known, inner), known)  # line 20
 
     @property
     def _ranks(self) -> Ranks:
-        model = self.run_state.modules[0] if self.run_state.modules else None
-        return ranks_of(model, getattr(self._objective, "process_group", None))
+        return ranks_for(self.run_state, self._objective)
 
     def _inner_cycle(self, epoch: OpenEpoch) -> InnerCycle:
         """Line 5, over all ranks."""
         zeta, moved = self._optimizer.zeta, self.run_state.distance_from(epoch.start)
         loss = epoch.losses.value() if self.run_state.is_finite(epoch.start) else math.inf
         ranks = self._ranks
-        rows = ranks.gather(epoch.steps, loss, epoch.counts.total)
-        refuse_unequal(rows)
-        _, loss, samples = (sum(column) for column in zip(*rows, strict=True))
+        steps, losses, counts = zip(*ranks.gather(epoch.steps, loss, epoch.counts.total), strict=True)
+        refuse_unequal(steps)
+        loss, samples = sum(losses), sum(counts)
         f_tilde = loss / samples
         return InnerCycle(
             zeta=zeta,
@@ -318,7 +260,7 @@ class EpochWatch:
         optimizer.multiply_lr(decision.lr_factor)
         self.known = after
         self.epochs += 1
-        self.samples = self._samples_of_the_objective() or self._opened.counts.total
+        self.samples = self._samples_of_the_objective() or self.opened.counts.total
         self.unmoved = 0 if decision.outcome.keeps else self.unmoved + 1
         stays = after.phi == known.phi and decision.lr_factor == 1.0
         self.unchanged = self.unchanged + 1 if stays else 0
@@ -360,7 +302,7 @@ class EpochWatch:
 
     def _warn_if_stalled(self) -> None:
         """Say once that epochs move nothing, or go round in a circle."""
-        light = getattr(self._optimizer, "line_search", "certified") == "light"
+        light = self._optimizer.settings.get("line_search") == "light"
         if self.unmoved == _STILL or (light and self.unchanged == _STILL):
             what = "was undone" if self.unmoved == _STILL else "changed neither the loss to beat nor the learning rate"
             advice = _TRY_CERTIFIED if light else _TRY_LR
@@ -372,7 +314,7 @@ class EpochWatch:
         The objective counts the samples of all ranks, and by their class weights; so its rows are a bound, too.
         """
         if not isinstance(self._objective, Objective):
-            return float(getattr(self._objective, "samples", 0.0))
+            return 0.0
         return min(self._objective.samples / self._ranks.size, float(self._objective.rows))
 
     @torch.no_grad()
@@ -389,37 +331,29 @@ class EpochWatch:
         """Changes with the weights and with the weight decay: f(w^k) belongs to them."""
         modules = self.run_state.modules
         weights = [*self.run_state.parameters, *(p for module in modules for p in module.parameters())]
-        groups: list[dict[str, Any]] = self._optimizer.param_groups  # type: ignore[attr-defined]
-        return sum(p._version for p in weights), *(group["weight_decay"] for group in groups)
+        return sum(p._version for p in weights), *(group["weight_decay"] for group in self._optimizer.param_groups)
 
-    def state_dict(self) -> dict[str, Any]:
-        """What is known between epochs, as plain numbers."""
+    def state_dict(self) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """What is known between epochs, as plain numbers; and the open epoch, as tensors and plain values."""
         known = None if self.known is None else [self.known.f_0, self.known.phi, self.known.f_current]
         numbers = {name: getattr(self, name) for name in self._NUMBERS}
-        return {"known": known, "evaluated_before": self._evaluated_before, **numbers}
-
-    def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Take what `state_dict` gave."""
-        self.known = None if saved["known"] is None else Known(*saved["known"])
-        self._evaluated_before = saved["evaluated_before"]
-        for name in self._NUMBERS:
-            setattr(self, name, saved[name])
-
-    def packed(self) -> dict[str, Any] | None:
-        """The open epoch, as tensors and plain values."""
+        numbers = {"known": known, "evaluated_before": self._evaluated_before, **numbers}
         if self._packed is not None or self.open is None:
-            return self._packed
-        epoch = self.open
-        counts = [epoch.counts.total, epoch.counts.nominal, float(epoch.counts.first)]
-        numbers = {"steps": epoch.taken(), "loss": epoch.losses.value(), "counts": counts}
-        return {"start": self.run_state.pack(epoch.start), **numbers}
+            return numbers, self._packed
+        epoch, counts = self.open, self.open.counts
+        return numbers, {
+            "start": self.run_state.pack(epoch.start),
+            "steps": epoch.taken(),
+            "loss": epoch.losses.value(),
+            "counts": [counts.total, counts.nominal, float(counts.first)],
+        }
 
-    def unpack(self, packed: dict[str, Any] | None) -> None:
-        """Take what `packed` gave; it is opened with the next epoch, when the modules are known.
-
-        Args:
-            packed: What `packed` gave.
-        """
+    def load_state_dict(self, numbers: dict[str, Any], packed: dict[str, Any] | None) -> None:
+        """Take what `state_dict` gave; the open epoch is opened with the next one, when the modules are known."""
+        self.known = None if numbers["known"] is None else Known(*numbers["known"])
+        self._evaluated_before = numbers["evaluated_before"]
+        for name in self._NUMBERS:
+            setattr(self, name, numbers[name])
         self._packed = packed if packed is not None and "counts" in packed else None
 
     def _unpack_open(self) -> None:

@@ -16,29 +16,24 @@ from torch import Tensor
 
 from cmalight.evaluation.norms import accumulation_dtype
 
-# The sum of an epoch's losses: a loss is copied into a slot; the arithmetic is done for this many at once.
-_SLOTS = 64
+_AT_ONCE = 64  # losses of an epoch that are added up in one call
 
 
 class LossList:
-    """The losses of the steps of one window, each copied into a slot on the device of the first.
+    """The losses of the steps of one window, each a copy on the device of its loss.
 
     Several observations before one step are averaged. As gradients do, observations vanish with `zero_grad`, unless the
     step comes after it: `backward, observe, zero_grad` and `zero_grad, backward, observe` both belong to the next step.
     """
 
     def __init__(self, values: Sequence[float] = (), skipped: Sequence[float] = ()) -> None:
-        self._slots: Tensor | None = None
-        self._skipped: Tensor | None = None
+        self._losses = [torch.tensor(value, dtype=torch.float64) for value in values]
+        self._skipped = {step: torch.tensor(flag) for step, flag in enumerate(skipped)}
         self._pending: list[Tensor | float] = []
         self._before_cut: list[Tensor | float] = []
-        self._count = 0
-        for value, was_skipped in zip(values, skipped or [0.0] * len(values), strict=True):
-            self.observe(value)
-            self.take(len(values), torch.tensor(was_skipped) if skipped else None)
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._losses)
 
     @property
     def is_pending(self) -> bool:
@@ -54,39 +49,25 @@ class LossList:
         if self._pending:
             self._before_cut, self._pending = self._pending, []
 
-    def take(self, room: int, found_inf: Tensor | None = None) -> bool:
-        """The step is taken: keep the mean of what was observed for it.
+    def take(self, found_inf: Tensor | None = None) -> bool:
+        """The step is taken: keep the mean of what was observed for it, and return whether anything was.
 
-        Args:
-            room: Most losses of a window.
-            found_inf: Of GradScaler: 1 if a fused step is skipped.
-
-        Returns:
-            Whether anything was observed.
+        `found_inf` of GradScaler is 1 if a fused step is skipped.
         """
         losses = self._pending or self._before_cut
         self._pending, self._before_cut = [], []
         if not losses:
             return False
-        if self._slots is None or len(self._slots) <= self._count or not _is_on(self._slots, losses[0]):
-            self._grow(losses[0], max(room, self._count + 1))
-        slot = self._slots[self._count]  # type: ignore[index]
-        if len(losses) == 1:
-            slot.copy_(losses[0], non_blocking=True) if isinstance(losses[0], Tensor) else slot.fill_(losses[0])
-        else:
-            slot.copy_(torch.stack([torch.as_tensor(loss, device=slot.device).to(slot) for loss in losses]).mean())
-        if found_inf is not None or self._skipped is not None:
-            flag = torch.zeros(()) if found_inf is None else found_inf.reshape(())
-            self._skipped = _grown(self._skipped, len(self._slots), flag.device, torch.float32)  # type: ignore[arg-type]
-            self._skipped[self._count].copy_(flag)
-        self._count += 1
+        if found_inf is not None:
+            self._skipped[len(self)] = found_inf.reshape(()).clone()
+        self._losses.append(_mean(losses))
         return True
 
     def extend(self, losses: Tensor) -> None:
         """Keep the losses of several steps that an engine took."""
         for loss in losses.unbind():
             self.observe(loss)
-            self.take(self._count + len(losses))
+            self.take()
 
     def values(self) -> list[float]:
         """The losses so far, without those of skipped steps if there are others; waits for the device."""
@@ -97,32 +78,27 @@ class LossList:
 
     def state_dict(self) -> dict[str, list[float]]:
         """All losses so far, and which steps were skipped; empty if none can be. Waits for the device."""
-        parts = {"losses": self._slots, "skipped": self._skipped}
-        return {name: [] if part is None else part[: self._count].tolist() for name, part in parts.items()}
+        flags = [self._skipped.get(step, torch.zeros(())) for step in range(len(self))] if self._skipped else []
+        return {"losses": _numbers(self._losses), "skipped": _numbers(flags)}
 
     def clear(self) -> None:
         """Begin a window; what was observed for the next step stays."""
-        self._count, self._skipped = 0, None
-
-    def _grow(self, first: Tensor | float, room: int) -> None:
-        device = first.device if isinstance(first, Tensor) else torch.device("cpu")
-        self._slots = _grown(self._slots, room, device, accumulation_dtype(device))
+        self._losses, self._skipped = [], {}
 
 
-def _grown(old: Tensor | None, room: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Zeros, and at the front the old values; the old tensor itself if nothing changes."""
-    if old is not None and len(old) >= room and old.device == device:
-        return old
-    new = torch.zeros(room, dtype=dtype, device=device)
-    if old is not None:
-        kept = min(room, len(old))
-        new[:kept].copy_(old[:kept])
-    return new
+def _mean(losses: list[Tensor | float]) -> Tensor:
+    """A copy of the only loss, or the mean of several, where the first of them is."""
+    first = losses[0]
+    device = first.device if isinstance(first, Tensor) else torch.device("cpu")
+    dtype = accumulation_dtype(device)
+    if len(losses) == 1:
+        return torch.as_tensor(first, dtype=dtype).clone()
+    return torch.stack([torch.as_tensor(loss, device=device).to(dtype) for loss in losses]).mean()
 
 
-def _is_on(slots: Tensor, loss: Tensor | float) -> bool:
-    """Whether a loss can be copied without a wait; the slots of a loaded state are on the CPU at first."""
-    return not isinstance(loss, Tensor) or loss.device == slots.device
+def _numbers(scalars: list[Tensor]) -> list[float]:
+    """Their values, in one message from the device; those of a loaded state are on the CPU."""
+    return torch.stack([scalar.to(scalars[-1].device) for scalar in scalars]).tolist() if scalars else []
 
 
 class LossSum:
@@ -130,33 +106,25 @@ class LossSum:
 
     def __init__(self, before: float = 0.0) -> None:
         self._before = before
-        self._slots: Tensor | None = None
-        self._used = 0
-        self._count = 0.0  # of each loss in the slots
+        self._sum: Tensor | None = None
+        self._recent: list[Tensor] = []  # not in the sum yet
+        self._count = 0.0  # of each of them
 
     def add(self, loss: Tensor | float, count: float) -> None:
         """Add the mean loss of a batch of `count` samples."""
         value = torch.as_tensor(as_scalar(loss))
-        if self._slots is None:
-            dtype = accumulation_dtype(value.device)
-            self._slots = torch.zeros(_SLOTS, dtype=dtype, device=value.device)
-            self._sum = torch.zeros((), dtype=dtype, device=value.device)
-        if self._used == _SLOTS or count != self._count:
-            self._fold()
-            self._count = count
-        self._slots[self._used].copy_(value, non_blocking=True)
-        self._used += 1
+        if self._sum is None:
+            self._sum = torch.zeros((), dtype=accumulation_dtype(value.device), device=value.device)
+        if len(self._recent) == _AT_ONCE or count != self._count:
+            self._sum, self._recent, self._count = self._total(self._sum), [], count
+        self._recent.append(value.to(self._sum, copy=True))
 
     def value(self) -> float:
         """The sum so far; reading it changes nothing."""
-        if self._slots is None:
-            return self._before
-        return self._before + float(self._sum.add(self._slots[: self._used].sum(), alpha=self._count).item())
+        return self._before if self._sum is None else self._before + float(self._total(self._sum).item())
 
-    def _fold(self) -> None:
-        if self._used and self._slots is not None:
-            self._sum.add_(self._slots[: self._used].sum(), alpha=self._count)
-            self._used = 0
+    def _total(self, before: Tensor) -> Tensor:
+        return before.add(torch.stack(self._recent).sum(), alpha=self._count) if self._recent else before
 
 
 @dataclass
@@ -195,11 +163,7 @@ class BatchCounts:
             self._before_cut, self._since_cut = self._since_cut, 0.0
 
     def take(self) -> float:
-        """n_p/n̄ for a step, which uses up the pending samples.
-
-        Raises:
-            RuntimeError: If nothing was observed.
-        """
+        """n_p/n̄ for a step, which uses up the pending samples."""
         count = self.pending
         if not count:
             raise RuntimeError(

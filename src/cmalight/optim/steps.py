@@ -16,7 +16,10 @@ from torch._compile import _disable_dynamo
 from torch.optim.optimizer import Optimizer
 
 from cmalight.errors import check_whole
-from cmalight.optim.watched import WatchedOptimizer, is_zero, refuse_maximize, strangers_of
+from cmalight.evaluation.ranks import Ranks
+from cmalight.evaluation.state import RunState
+from cmalight.optim.reports import WindowReport
+from cmalight.optim.watched import WatchedOptimizer, is_zero, ranks_for, refuse_maximize, strangers_of
 from cmalight.rules import schedule
 
 
@@ -31,6 +34,7 @@ class BaseSteps(WatchedOptimizer):
 
     base: Optimizer
     objective: Any
+    _run_state: RunState
 
     def __init__(self, base: Optimizer, total_steps: int | None, progress: Callable[[], float] | None) -> None:
         self._check_base(base)
@@ -50,6 +54,8 @@ class BaseSteps(WatchedOptimizer):
         self.last_lr = math.nan
         for group in base.param_groups:  # a state_dict has the same keys before the first step
             group.setdefault("scheduled_lr", group["lr"])
+        self.report: WindowReport | None = None
+        self._last_progress: float | None = None
         self._agreed: float | None = None  # progress that several ranks agreed on
         self._said: set[str] = set()
 
@@ -67,7 +73,7 @@ class BaseSteps(WatchedOptimizer):
                     "restore. Pass a plain optimizer."
                 )
         closure = inspect.signature(base.step).parameters.get("closure")
-        if isinstance(base, torch.optim.LBFGS) or (closure is not None and closure.default is closure.empty):
+        if closure is not None and closure.default is closure.empty:
             raise ValueError(f"{name} cannot watch {kind}: its step() needs a closure")
         if any(group.get("lr") is None for group in base.param_groups):
             raise ValueError(f"{name} scales the lr of {kind}, but it has none: give it a number as its lr")
@@ -126,6 +132,11 @@ class BaseSteps(WatchedOptimizer):
 
     # torch would wrap `step` and fire its global hooks here and in the base's step.
     step.hooked = True  # type: ignore[attr-defined]
+
+    @property
+    @abstractmethod
+    def scale(self) -> float:
+        """The factor by which the rule scales the learning rate, in (0, 1]."""
 
     @abstractmethod
     def _watched_step(self, loss: Tensor | float | None) -> None:
@@ -191,6 +202,11 @@ class BaseSteps(WatchedOptimizer):
             group["scheduled_lr"] = group["lr"] * factor
         self.last_lr = self.base.param_groups[0]["scheduled_lr"]
 
+    def _factor(self, steps: int) -> float:
+        """The factor of the user's lr after so many steps: the rule's, and that of the schedule."""
+        self._last_progress = done = self._fraction_done(steps)
+        return self.scale if done is None else self.scale * schedule.factor(done)
+
     def _fraction_done(self, steps: int) -> float | None:
         """The fraction of the run that is done after so many steps; None if nobody knows. Call it once per step."""
         if self.total_steps is None:
@@ -204,7 +220,7 @@ class BaseSteps(WatchedOptimizer):
 
     def _agreed_progress(self) -> float:
         """Clocks differ between ranks, so several ranks agree on the least fraction when a window begins."""
-        ranks = self._ranks(self.objective)
+        ranks = self._ranks
         if self._agreed is not None and not ranks.alone:
             return self._agreed
         done = float(self.progress())  # type: ignore[misc]
@@ -234,6 +250,15 @@ class BaseSteps(WatchedOptimizer):
             self._said.add(text)
             warnings.warn(text, stacklevel=2)
 
+    @property
+    def _ranks(self) -> Ranks:
+        return ranks_for(self._run_state, self.objective)
+
+    def _take_total_steps(self, saved: dict[str, Any]) -> None:
+        """What the constructor was given wins over the saved one."""
+        if self.total_steps is None and self.progress is None:
+            self.total_steps = saved.get("total_steps")
+
     def _load_steps(self, state_dict: dict[str, Any]) -> None:
         """Load the base, between the hooks that were registered here."""
         refuse_maximize(state_dict["param_groups"])
@@ -248,11 +273,6 @@ class BaseSteps(WatchedOptimizer):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.base!r})"
-
-
-def schedule_factor(progress: float | None) -> float:
-    """The factor of the schedule; 1 if nobody knows how long the run is."""
-    return 1.0 if progress is None else schedule.factor(progress)
 
 
 def loss_of(loss: Any = None, *, closure: Any = None) -> Tensor | float | None:

@@ -63,11 +63,7 @@ class Watch:
                 self._modules_at_start = None
 
     def restart(self) -> None:
-        """Take the state as it is now as a new start.
-
-        Raises:
-            ValueError: If it is not finite.
-        """
+        """Take the state as it is now as a new start, if it is finite."""
         if not (self._run_state.is_finite(None) and self._run_state.is_finite(self._confirmed)):
             raise ValueError("restart() found weights or optimizer state that are not finite: load finite ones first")
         self.memory = self.rule.init()
@@ -76,15 +72,7 @@ class Watch:
         self.begin()
 
     def close(self, ranks: Ranks, progress: float | None) -> WindowReport:
-        """Judge the open window, go where the rule says, and open the next one.
-
-        Args:
-            ranks: All must have taken equally many steps.
-            progress: Fraction of the run that was done at the last step.
-
-        Returns:
-            What the window came to.
-        """
+        """Judge the open window at this fraction of the run, go where the rule says, and open the next one."""
         losses, is_finite = self._seen(ranks)
         points = [point for point in (self._confirmed, self._current) if point is not None]
         line = _WatchedLine(self._run_state, points, self._objective, self._evaluate)
@@ -119,8 +107,8 @@ class Watch:
         losses, is_finite = self.losses.values(), self._run_state.is_finite(self._confirmed)
         if ranks.alone:
             return tuple(losses), is_finite
-        refuse_unequal(ranks.gather(float(len(losses))))
-        _, finite, *columns = zip(*ranks.gather(0.0, float(is_finite), *losses), strict=True)
+        refuse_unequal(count for (count,) in ranks.gather(len(losses)))
+        finite, *columns = zip(*ranks.gather(float(is_finite), *losses), strict=True)
         return tuple(sum(column) / ranks.size for column in columns), all(finite)
 
     def _confirm(self) -> None:
@@ -154,15 +142,16 @@ class Watch:
                 self._run_state.extend(snapshot)
         self._spare = None
 
-    def state_dict(self) -> dict[str, Any]:
-        """The numbers, always under the same keys."""
+    def state_dict(self) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """The numbers, always under the same keys; and both points, as tensors and plain values."""
         memory = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self.memory).items()}
-        return {"memory": memory, **self.losses.state_dict(), "steps": self.steps}
+        points = {"confirmed": self._confirmed, "current": self._current}
+        packed = {name: self._run_state.pack(point) for name, point in points.items() if point is not None}
+        return {"memory": memory, **self.losses.state_dict(), "steps": self.steps}, packed or None
 
-    def load_state_dict(self, saved: dict[str, Any] | None) -> None:
-        """Take what `state_dict` gave; None begins again."""
+    def load_state_dict(self, saved: dict[str, Any] | None, packed: dict[str, Any] | None) -> None:
+        """Take what `state_dict` gave; without numbers the run begins again, without points the window does."""
         self.memory, self.losses, self.steps = self.rule.init(), LossList(), 0
-        self._confirmed = self._current = self._spare = None
         if saved is not None:
             if saved.get("memory", {}).keys() != vars(self.memory).keys():
                 raise ValueError("This state_dict has the control of another optimizer: load it into one of its class")
@@ -171,19 +160,10 @@ class Watch:
             }
             self.memory, self.losses = Memory(**numbers), LossList(saved["losses"], saved["skipped"])
             self.steps = int(saved["steps"])
-
-    def packed(self) -> dict[str, Any] | None:
-        """Both points as tensors and plain values."""
-        points = {"confirmed": self._confirmed, "current": self._current}
-        packed = {name: self._run_state.pack(point) for name, point in points.items() if point is not None}
-        return packed or None
-
-    def unpack(self, packed: dict[str, Any] | None) -> None:
-        """Take what `packed` gave. Without it, as from torch.distributed.checkpoint, the window begins again here."""
-        if packed is None:
+        if packed is None:  # as from torch.distributed.checkpoint
             self.losses.clear()
         points = {name: self._run_state.unpack(point) for name, point in (packed or {}).items()}
-        self._confirmed, self._current = points.get("confirmed"), points.get("current")
+        self._confirmed, self._current, self._spare = points.get("confirmed"), points.get("current"), None
 
 
 class _WatchedLine(Line):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
+from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
+from cmalight.evaluation.objective import Objective
 from cmalight.evaluation.ranks import Ranks, ranks_of
 from cmalight.evaluation.state import RunState
 
@@ -23,23 +25,18 @@ class WatchedOptimizer(Optimizer):
     can be saved after any step.
     """
 
-    _run_state: RunState
+    @abstractmethod
+    def _saved_control(self) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """The state of the control.
+
+        Returns:
+            Plain numbers and lists of numbers, always under the same keys; and the snapshots as tensors and plain
+            values, or None if there are none.
+        """
 
     @abstractmethod
-    def _control_state(self) -> dict[str, Any]:
-        """The state of the control: plain numbers and lists of numbers, always under the same keys."""
-
-    @abstractmethod
-    def _load_control_state(self, saved: dict[str, Any] | None) -> None:
-        """Take what `_control_state` gave; None if a state_dict has none, as that of another optimizer."""
-
-    @abstractmethod
-    def _packed_snapshots(self) -> dict[str, Any] | None:
-        """The snapshots as tensors and plain values; None if there are none."""
-
-    @abstractmethod
-    def _unpack_snapshots(self, packed: dict[str, Any] | None) -> None:
-        """Take what `_packed_snapshots` gave."""
+    def _load_control(self, numbers: dict[str, Any] | None, snapshots: dict[str, Any] | None) -> None:
+        """Take what `_saved_control` gave; no numbers if the state_dict is that of another optimizer."""
 
     @abstractmethod
     def _load_steps(self, state_dict: dict[str, Any]) -> None:
@@ -52,9 +49,10 @@ class WatchedOptimizer(Optimizer):
             What `load_state_dict` takes.
         """
         content = super().state_dict()
-        content["param_groups"][0][_CONTROL] = self._control_state()
-        if (packed := self._packed_snapshots()) is not None:
-            content[_SNAPSHOTS] = packed
+        numbers, snapshots = self._saved_control()
+        content["param_groups"][0][_CONTROL] = numbers
+        if snapshots is not None:
+            content[_SNAPSHOTS] = snapshots
         return content
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -64,21 +62,20 @@ class WatchedOptimizer(Optimizer):
             state_dict: From `state_dict`, or from the plain optimizer; then the control starts again.
         """
         saved = dict(state_dict)
-        packed = saved.pop(_SNAPSHOTS, None)
+        snapshots = saved.pop(_SNAPSHOTS, None)
         self._load_steps(saved)  # also if a hook puts another state_dict in the place of this one
-        self._load_control_state(self.param_groups[0].pop(_CONTROL, None))
-        self._unpack_snapshots(copy.deepcopy(packed))
+        self._load_control(self.param_groups[0].pop(_CONTROL, None), copy.deepcopy(snapshots))
 
-    def _ranks(self, objective: Any) -> Ranks:
-        """The processes that train together; the objective may name their group."""
-        model = self._run_state.modules[0] if self._run_state.modules else None
-        return ranks_of(model, getattr(objective, "process_group", None))
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the hooks, as in torch, and without a `step` that a scheduler has wrapped."""
+        found = self.__dict__.items()
+        return {name: value for name, value in found if name != "step" and not name.startswith("_optimizer_")}
 
 
-def attributes_to_copy(optimizer: Optimizer) -> dict[str, Any]:
-    """What deepcopy and pickle take along: not the hooks, as in torch, nor a `step` that a scheduler has wrapped."""
-    found = optimizer.__dict__.items()
-    return {name: value for name, value in found if name != "step" and not name.startswith("_optimizer_")}
+def ranks_for(run_state: RunState, objective: Any) -> Ranks:
+    """The processes that train together; the objective may name their group."""
+    model = run_state.modules[0] if run_state.modules else None
+    return ranks_of(model, objective.process_group if isinstance(objective, Objective) else None)
 
 
 def refuse_maximize(groups: list[dict[str, Any]]) -> None:
@@ -90,8 +87,7 @@ def refuse_maximize(groups: list[dict[str, Any]]) -> None:
 def strangers_of(optimizer: Optimizer, model: nn.Module) -> tuple[int, int]:
     """The number of trainable parameters of the model that are not the optimizer's, and of all trainable ones.
 
-    Raises:
-        ValueError: If none of them is the optimizer's, as those of a copy of the model.
+    A copy of the model, none of whose parameters is the optimizer's, is refused.
     """
     known = {id(p) for group in optimizer.param_groups for p in group["params"]}
     trained = {id(p) for p in model.parameters() if p.requires_grad}
@@ -104,25 +100,20 @@ def strangers_of(optimizer: Optimizer, model: nn.Module) -> tuple[int, int]:
     return strangers, len(trained)
 
 
-def refuse_unequal(rows: list[tuple[float, ...]], what: str = "have taken {} steps") -> None:
-    """All ranks must take the same number of steps, which is the first value that each of them gave."""
-    counts = sorted({int(row[0]) for row in rows})
-    if len(counts) > 1:
+def refuse_unequal(counts: Iterable[float], what: str = "have taken {} steps") -> None:
+    """All ranks must take the same number of steps."""
+    found = sorted({int(count) for count in counts})
+    if len(found) > 1:
         raise RuntimeError(
-            f"The ranks {what.format(counts)}: give every rank equally many batches, "
+            f"The ranks {what.format(found)}: give every rank equally many batches, "
             "for example by a DistributedSampler with drop_last=True"
         )
 
 
 def refuse_unequal_loaders(objective: Any, ranks: Ranks) -> None:
     """Say so before the first step if the ranks have unequal numbers of batches: they would wait for each other."""
-    data = getattr(objective, "data", None)
-    if not ranks.alone and data is not None:
-        try:
-            count = len(data)
-        except TypeError:  # a stream
-            count = -1
-        refuse_unequal(ranks.gather(float(count)), "have {} batches")
+    if not ranks.alone and isinstance(objective, Objective):
+        refuse_unequal(ranks.lengths(objective.data), "have {} batches")
 
 
 def is_zero(lr: float | Tensor) -> bool:

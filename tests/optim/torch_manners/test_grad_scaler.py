@@ -1,10 +1,10 @@
-"""GradScaler: an ordinary step is the unscaled one, and a skipped step is no step."""
+"""Mixed precision. GradScaler: an ordinary step is the unscaled one, and a skipped step is no step."""
 
 import pytest
 import torch
 from torch import nn
 
-from cmalight import SOAP, Controlled, Outcome
+from cmalight import SOAP, CMALight, Controlled, Objective, Outcome
 from tests.optim.plain_loop import short_windows
 
 from .cases import (
@@ -15,6 +15,7 @@ from .cases import (
     each_implementation,
     each_of_the_paper,
     network,
+    run_losses,
     train,
 )
 
@@ -145,3 +146,19 @@ def test_the_scaler_leaves_nothing_behind_on_the_base():
     train(optimizer, model, range(1))
     with pytest.raises(AssertionError):
         assert_same(model.parameters(), before)
+
+
+def test_bfloat16_is_evaluated_as_it_is_trained():
+    """With steps that change nothing the epoch's losses are those of the evaluation, and not those of float32."""
+    model = network()
+
+    def loss_of(x, y):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return MSE(model(x), y)
+
+    losses = [(lambda x=x, y=y: loss_of(x, y), len(y)) for x, y in batches()]
+    objective = Objective(model, None, batches(), forward=lambda _, batch: (loss_of(*batch), len(batch[1])))
+    evaluated = objective()
+    report = run_losses(CMALight(model.parameters(), lr=1e-30), objective, losses)
+    assert report.f_tilde == pytest.approx(evaluated, rel=1e-12)
+    assert abs(Objective(model, MSE, batches())() - evaluated) > 1e-6

@@ -14,7 +14,6 @@ from .cases import (
     batches,
     each,
     each_of_the_paper,
-    each_with_a_window,
     network,
     objective_of,
     run_epoch,
@@ -52,23 +51,6 @@ def test_a_group_is_added_only_once_and_not_while_an_epoch_is_open(make):
 
 
 @each
-def test_named_parameters_train_like_unnamed_ones_and_keep_their_names(make):
-    named, plain = network(), network()
-    optimizer = make(named, named.named_parameters())
-    assert train(optimizer, named, range(2)) == train(make(plain), plain, range(2))
-    names = optimizer.state_dict()["param_groups"][0]["param_names"]
-    assert names == ["0.weight", "0.bias", "3.weight", "3.bias"]
-
-
-@each
-def test_a_first_group_without_parameters_is_allowed_as_in_torch(make):
-    """Sharded training makes such groups."""
-    model, plain = network(), network()
-    optimizer = make(model, [{"params": []}, {"params": model.parameters()}])
-    assert train(optimizer, model, range(1)) == train(make(plain), plain, range(1))
-
-
-@each
 def test_parameters_can_be_frozen_and_thawed_in_mid_run(make):
     model = network()
     optimizer = make(model)
@@ -82,14 +64,27 @@ def test_parameters_can_be_frozen_and_thawed_in_mid_run(make):
     assert len(set(seen)) >= 5
 
 
-@each_with_a_window
-def test_a_frozen_integer_parameter_may_come_first(make):
-    """As in the training of adapters on quantised weights."""
+_QUANTISED = nn.Parameter(torch.tensor([3]), requires_grad=False)
+_FORMS = {
+    "named": lambda model: model.named_parameters(),
+    "a first group without parameters, as of sharded training": lambda model: [
+        {"params": []}, {"params": model.parameters()},
+    ],
+    "a first parameter of frozen integers, as of adapters": lambda model: [
+        {"params": [_QUANTISED]}, {"params": model.parameters()},
+    ],
+}  # fmt: skip
+
+
+@each
+@pytest.mark.parametrize("form", _FORMS.values(), ids=_FORMS)
+def test_parameters_in_other_forms_train_as_in_the_plain_one(make, form):
     model, plain = network(), network()
-    quantised = nn.Parameter(torch.tensor([3]), requires_grad=False)
-    optimizer = make(model, [{"params": [quantised]}, {"params": model.parameters()}])
+    optimizer = make(model, form(model))
     assert train(optimizer, model, range(2)) == train(make(plain), plain, range(2))
     assert_same_models(model, plain)
+    names = optimizer.state_dict()["param_groups"][0].get("param_names")
+    assert names == (["0.weight", "0.bias", "3.weight", "3.bias"] if form is _FORMS["named"] else None)
 
 
 @each_of_the_paper
