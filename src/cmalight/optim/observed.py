@@ -27,13 +27,14 @@ class LossList:
     """
 
     def __init__(self, values: Sequence[float] = (), skipped: Sequence[float] = ()) -> None:
-        self._losses = [torch.tensor(value, dtype=torch.float64) for value in values]
+        self._parts = [torch.tensor(values, dtype=torch.float64)] if values else []
+        self._count = len(values)
         self._skipped = {step: torch.tensor(flag) for step, flag in enumerate(skipped)}
         self._pending: list[Tensor | float] = []
         self._before_cut: list[Tensor | float] = []
 
     def __len__(self) -> int:
-        return len(self._losses)
+        return self._count
 
     @property
     def is_pending(self) -> bool:
@@ -60,14 +61,14 @@ class LossList:
             return False
         if found_inf is not None:
             self._skipped[len(self)] = found_inf.reshape(()).clone()
-        self._losses.append(_mean(losses))
+        self._parts.append(_mean(losses).reshape(1))
+        self._count += 1
         return True
 
     def extend(self, losses: Tensor) -> None:
         """Keep the losses of several steps that an engine took."""
-        for loss in losses.unbind():
-            self.observe(loss)
-            self.take()
+        self._parts.append(losses.detach().to(accumulation_dtype(losses.device), copy=True))
+        self._count += len(losses)
 
     def values(self) -> list[float]:
         """The losses so far, without those of skipped steps if there are others; waits for the device."""
@@ -78,12 +79,12 @@ class LossList:
 
     def state_dict(self) -> dict[str, list[float]]:
         """All losses so far, and which steps were skipped; empty if none can be. Waits for the device."""
-        flags = [self._skipped.get(step, torch.zeros(())) for step in range(len(self))] if self._skipped else []
-        return {"losses": _numbers(self._losses), "skipped": _numbers(flags)}
+        flags = [self._skipped.get(step, torch.zeros(())).reshape(1) for step in range(len(self))]
+        return {"losses": _numbers(self._parts), "skipped": _numbers(flags) if self._skipped else []}
 
     def clear(self) -> None:
         """Begin a window; what was observed for the next step stays."""
-        self._losses, self._skipped = [], {}
+        self._parts, self._count, self._skipped = [], 0, {}
 
 
 def _mean(losses: list[Tensor | float]) -> Tensor:
@@ -92,13 +93,13 @@ def _mean(losses: list[Tensor | float]) -> Tensor:
     device = first.device if isinstance(first, Tensor) else torch.device("cpu")
     dtype = accumulation_dtype(device)
     if len(losses) == 1:
-        return torch.as_tensor(first, dtype=dtype).clone()
-    return torch.stack([torch.as_tensor(loss, device=device).to(dtype) for loss in losses]).mean()
+        return first.to(dtype, copy=True) if isinstance(first, Tensor) else torch.tensor(first, dtype=dtype)
+    return torch.stack([torch.as_tensor(loss, device=device, dtype=dtype) for loss in losses]).mean()
 
 
-def _numbers(scalars: list[Tensor]) -> list[float]:
+def _numbers(parts: list[Tensor]) -> list[float]:
     """Their values, in one message from the device; those of a loaded state are on the CPU."""
-    return torch.stack([scalar.to(scalars[-1].device) for scalar in scalars]).tolist() if scalars else []
+    return torch.cat([part.to(parts[-1].device) for part in parts]).tolist() if parts else []
 
 
 class LossSum:
@@ -108,11 +109,12 @@ class LossSum:
         self._before = before
         self._sum: Tensor | None = None
         self._recent: list[Tensor] = []  # not in the sum yet
-        self._count = 0.0  # of each of them
+        self._count = 0.0  # samples behind each of them
 
     def add(self, loss: Tensor | float, count: float) -> None:
         """Add the mean loss of a batch of `count` samples."""
-        value = torch.as_tensor(as_scalar(loss))
+        value = as_scalar(loss)
+        value = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
         if self._sum is None:
             self._sum = torch.zeros((), dtype=accumulation_dtype(value.device), device=value.device)
         if len(self._recent) == _AT_ONCE or count != self._count:
