@@ -7,6 +7,7 @@ import difflib
 import math
 import numbers
 import sys
+import warnings
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
@@ -115,3 +116,11 @@ def duration(seconds: float | None) -> str:
         days, hours = divmod(math.ceil(seconds / 3600), 24)
         return f"{days} d {hours:02} h"
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def warn(text: str) -> None:
+    """Warn at the user's line, which is the first one outside of this package and torch."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("cmalight", "torch"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level)

@@ -93,7 +93,7 @@ def test_accumulation_clipping_and_bfloat16_are_the_trainers(tmp_path):
     assert optimizer.scale == 1.0
 
 
-@pytest.mark.filterwarnings("ignore:Auto has a schedule of its own and a scheduler of torch's")
+@pytest.mark.filterwarnings("ignore:Auto has total_steps or progress")
 def test_auto_has_its_own_schedule_where_the_trainers_is_constant(tmp_path):
     model = bert()
     optimizer = Auto(model, objective=objective_of(model), total_steps=STEPS, lr=3e-3)

@@ -5,6 +5,7 @@ import copy
 import itertools
 import math
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
@@ -270,9 +271,10 @@ def test_a_schedule_free_base_trains_on_after_an_objective_that_failed():
 
 def test_steps_past_the_end_are_tiny_and_said_once():
     model, optimizer = watched(total_steps=8)
-    with pytest.warns(UserWarning, match="total_steps=8 are done") as told:
+    with pytest.warns(UserWarning, match="total_steps=8 that you gave are done") as told:
         take_steps(optimizer, model, data(), 12)
     assert len(told) == 1
+    assert "cmalight" not in Path(told[0].filename).parts  # the user's line
     assert optimizer.last_lr == pytest.approx(1e-2 * schedule.factor(7.5 / 8))
 
 
@@ -290,11 +292,11 @@ def test_wrong_arguments_are_refused():
     model = network()
     with pytest.raises(TypeError, match="Controlled needs a torch optimizer"):
         Controlled(model.parameters(), model)
-    with pytest.raises(TypeError, match=r"needs the model.*pass an objective by name"):
+    with pytest.raises(TypeError, match=r"takes the model second.*pass an objective as objective="):
         Controlled(adam(model), Objective(model, MSE, data()))
     with pytest.raises(TypeError, match="Auto needs an Objective"):
         Auto(model, objective=data())
-    with pytest.raises(TypeError, match="Auto needs the model, or its parameters"):
+    with pytest.raises(TypeError, match="Auto takes the model, or its parameters, first"):
         Auto(Objective(model, MSE, data()))
     with pytest.raises(ValueError, match="total_steps is 0: the loader has no batch"):
         Auto(model, total_steps=0)

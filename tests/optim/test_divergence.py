@@ -121,7 +121,7 @@ def test_an_objective_that_is_not_finite_at_the_start_is_a_clear_error(optimizer
     model, batches, _ = small_problem()
     spoilt = [(x, y * (value if number > 1 else 1.0)) for number, (x, y) in enumerate(batches)]
     optimizer = optimizer_class(model.parameters())
-    with pytest.raises(ValueError, match=f"At the start the loss of batch 2, counted from 0, is {value}"):
+    with pytest.raises(ValueError, match=r"At the start the loss of batch 2, counted from 0, is (NaN|inf)"):
         run_epoch(optimizer, Objective(model, MSE, spoilt), model, spoilt)
     report = run_epoch(optimizer, Objective(model, MSE, batches), model, batches)
     assert report.lr == 0.5

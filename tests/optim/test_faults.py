@@ -201,7 +201,7 @@ def test_parameters_in_no_watched_optimizer_are_warned_about_once():
 )
 def test_a_copy_of_the_model_is_refused(use):
     model = network()
-    with pytest.raises(ValueError, match="none of whose parameters is the optimizer's"):
+    with pytest.raises(ValueError, match="has none of the parameters of the model"):
         use(model, Objective(copy.deepcopy(model), MSE, data()))
 
 

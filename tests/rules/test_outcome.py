@@ -17,4 +17,4 @@ def test_what_was_undone_says_so(outcome):
 
 
 def test_a_log_reads_by_itself():
-    assert str(Outcome.DIVERGED) == "undone: not finite (line 5)"
+    assert str(Outcome.DIVERGED) == "undone: NaN or infinity (line 5)"

@@ -299,9 +299,10 @@ def test_windows_are_a_tenth_of_the_steps_so_far_between_5_and_200():
 def test_every_change_of_the_scale_has_a_reason():
     high = RULE.init()
     low = replace(high, scale=0.5)
-    assert [reason(high, high), reason(high, low), reason(low, high)] == [
-        "", "failed again", "raised after kept windows"
-    ]  # fmt: skip
+    assert [reason(high, high), reason(low, high)] == ["", "raised after kept windows"]
+    again = [replace(high, is_failing=True), replace(high, calm=RULE.memory - 1)]
+    assert [reason(before, low) for before in again] == 2 * ["undone again"]
+    assert reason(high, low) == "the probe rose, the losses did not"
 
 
 def test_the_memory_is_plain_numbers():

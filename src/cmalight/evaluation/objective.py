@@ -273,13 +273,13 @@ def require_finite_start(f_0: float, objective: Any) -> None:
     """Raise ValueError unless f(w⁰) is finite, and name the first batch whose loss is not."""
     if math.isfinite(f_0):
         return
-    found = f"f is {f_0}"
+    found = "f is NaN or infinite"
     if isinstance(objective, Objective):
         with objective._without_a_trace():
             for number, batch in enumerate(objective._rank_data()):
                 loss, count = objective._evaluate(batch)
                 if count and not math.isfinite(value := float(loss)):
-                    found = f"the loss of batch {number}, counted from 0, is {value}"
+                    found = f"the loss of batch {number}, counted from 0, is {'NaN' if math.isnan(value) else value}"
                     break
     raise ValueError(f"At the start {found}: check data, loss and initial weights")
 

@@ -85,8 +85,8 @@ class ModuleState:
         """Take the copies of modules of the same build."""
         if len(saved["buffers"]) != len(self._buffers):
             raise ValueError(
-                f"The saved copies are of {len(saved['buffers'])} modules, and here are {len(self._buffers)}: make the "
-                "optimizer as before, with the model and the objective, or with the parameters alone"
+                f"The state_dict has the buffers of {len(saved['buffers'])} modules, and this optimizer has "
+                f"{len(self._buffers)}: make it with the same model and objective as the one that was saved"
             )
         pairs = zip(self._buffers, saved["buffers"], strict=True)
         self._buffers = [

@@ -64,7 +64,9 @@ class Auto(Controlled):
     ) -> None:
         given = model_or_params
         if not isinstance(given, nn.Module | Iterable):
-            raise TypeError(f"Auto needs the model, or its parameters, but got {given!r}; pass an objective by name")
+            raise TypeError(
+                f"Auto takes the model, or its parameters, first, but got {given!r}; pass an objective as objective="
+            )
         module = given if isinstance(given, nn.Module) else None
         params: Any = given.parameters() if isinstance(given, nn.Module) else given
         super().__init__(

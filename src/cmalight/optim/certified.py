@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from typing import Any
@@ -13,14 +12,14 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader
 
-from cmalight.errors import check_whole
+from cmalight.errors import check_whole, warn
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.objective import Objective, evaluated, require_finite_start
 from cmalight.evaluation.state import RunState, Snapshot
 from cmalight.optim.line import Line
 from cmalight.optim.plain import gradient_step
 from cmalight.optim.reports import WindowReport
-from cmalight.optim.steps import BaseSteps, warn_of_strangers
+from cmalight.optim.steps import BaseSteps, warn_of_missing_parameters
 from cmalight.optim.watched import is_zero, refuse_unequal
 from cmalight.rules.certified import CertifiedMemory, CertifiedRule
 from cmalight.rules.paper import InnerCycle
@@ -94,7 +93,7 @@ class Certified(BaseSteps):
             raise ValueError(f"Certified cannot watch {type(base).__name__}: it trains at one point and judges another")
         modules = objective.modules if isinstance(objective, Objective) else ()
         if isinstance(objective, Objective):
-            warn_of_strangers(self, objective.model)
+            warn_of_missing_parameters(self, objective.model)
         self.objective = objective
         self.steps_per_epoch, self._last_batch = _epoch_of(objective, steps_per_epoch)
         self.steps = 0
@@ -204,13 +203,12 @@ class Certified(BaseSteps):
             f_end=line.f_end,
             f_confirmed=before.f,
         )
-        self._say_what_is_odd()
+        self._warn_about_schedules()
         if after.undone == _STALLED:
-            warnings.warn(
+            warn(
                 f"Certified has undone {_STALLED} epochs in a row: training has stalled at f = {after.f:.6g}. Likely "
                 "causes: the objective is not a function of the weights alone, or not the loss the steps minimise; or "
-                "this is the end: f cannot be lowered any more in this precision.",
-                stacklevel=3,
+                "this is the end: f cannot be lowered any more in this precision."
             )
 
     def _saved_control(self) -> tuple[dict[str, Any], dict[str, Any] | None]:

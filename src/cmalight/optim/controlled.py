@@ -1,4 +1,4 @@
-"""Any torch optimizer under a watchdog that costs nothing while nothing goes wrong."""
+"""Any torch optimizer under a watchdog that changes nothing until it undoes a window."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torch.utils.hooks import RemovableHandle
 from cmalight.evaluation.objective import Objective
 from cmalight.evaluation.state import RunState
 from cmalight.optim.reports import WindowReport
-from cmalight.optim.steps import BaseSteps, warn_of_strangers
+from cmalight.optim.steps import BaseSteps, warn_of_missing_parameters
 from cmalight.optim.watch import Watch
-from cmalight.optim.watched import refuse_unequal_loaders, strangers_of
+from cmalight.optim.watched import missing_parameters, refuse_unequal_loaders
 
 _LOW_SCALE = 1 / 16
-# After this many windows in a row below that scale, or undone, a warning names the likely causes.
+# After this many windows in a row at most at that scale, or undone, a warning names the likely causes.
 _LONG, _SUSPICIOUS = 20, 5
 
 
@@ -90,15 +90,17 @@ class Controlled(BaseSteps):
         super().__init__(base, total_steps, progress)
         name = type(self).__name__
         if model is not None and not isinstance(model, nn.Module):
-            raise TypeError(f"{name} needs the model, a torch.nn.Module, but got {model!r}; pass an objective by name")
+            raise TypeError(
+                f"{name} takes the model second, a torch.nn.Module, but got {model!r}; pass an objective as objective="
+            )
         if objective is not None and not callable(objective):
             raise TypeError(f"{name} needs an Objective, or a callable that gives the loss, but got {objective!r}")
         modules = () if model is None else (model,)
         if isinstance(objective, Objective):
-            strangers_of(self, objective.model)
+            missing_parameters(self, objective.model)
             modules = tuple(dict.fromkeys((*modules, *objective.modules)))
         if modules:
-            warn_of_strangers(self, modules[0])
+            warn_of_missing_parameters(self, modules[0])
         device = None if snapshot_device is None else torch.device(snapshot_device)
         self.objective = objective
         self._run_state = RunState(base, modules, device)
@@ -228,15 +230,15 @@ class Controlled(BaseSteps):
         self.report = report
         self._agreed = None
         self._undone = 0 if report.outcome.keeps else self._undone + 1
-        self._low = self._low + 1 if report.scale < _LOW_SCALE else 0
-        self._say_what_is_odd()
+        self._low = self._low + 1 if report.scale <= _LOW_SCALE else 0
+        self._warn_about_schedules()
         self._warn_if_slow()
         for listener in tuple(self._listeners.values()):
             listener(report)
 
     def _warn_if_slow(self) -> None:
         what = f"has undone {_SUSPICIOUS} windows in a row" if self._undone == _SUSPICIOUS else None
-        what = f"has kept the scale below 1/16 for {_LONG} windows" if self._low == _LONG else what
+        what = f"has kept the scale at 1/16 or below for {_LONG} windows" if self._low == _LONG else what
         if what is not None:
             self._say_once(
                 f"{type(self).__name__} {what}. Likely causes: a learning rate far too large; an objective that is not "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from cmalight.errors import warn
 from cmalight.evaluation.counting import batch_size
 from cmalight.evaluation.objective import Objective, require_finite_start
 from cmalight.evaluation.ranks import Ranks
@@ -18,7 +18,7 @@ from cmalight.evaluation.state import RunState, Snapshot
 from cmalight.optim.line import Line, roll_back
 from cmalight.optim.observed import BatchCounts, LossSum, as_count
 from cmalight.optim.reports import EpochReport
-from cmalight.optim.watched import ranks_for, refuse_unequal, refuse_unequal_loaders, strangers_of
+from cmalight.optim.watched import missing_parameters, ranks_for, refuse_unequal, refuse_unequal_loaders
 from cmalight.rules.decision import Decision
 from cmalight.rules.paper import InnerCycle, Known, NoStep
 
@@ -126,7 +126,7 @@ class EpochWatch:
         optimizer, modules = self._optimizer, objective.modules if isinstance(objective, Objective) else ()
         self.run_state = RunState(optimizer, modules)
         if modules:
-            strangers_of(optimizer, modules[0])
+            missing_parameters(optimizer, modules[0])
         if not optimizer.zeta > 0.0:
             raise ValueError("lr of every parameter group is 0, so an epoch cannot move the weights")
         if not any(p.requires_grad for p in self.run_state.parameters):
@@ -298,7 +298,7 @@ class EpochWatch:
                 f"The weights moved in this epoch, but not by step() of {type(self._optimizer).__name__}: call its "
                 "step(), not that of another optimizer. The epoch was undone."
             )
-        warnings.warn("No step() was taken in this epoch, so it says nothing: lr and weights stay.", stacklevel=4)
+        warn("No step() was taken in this epoch, so it says nothing: lr and weights stay.")
 
     def _warn_if_stalled(self) -> None:
         """Say once that epochs move nothing, or go round in a circle."""
@@ -306,7 +306,7 @@ class EpochWatch:
         if self.unmoved == _STILL or (light and self.unchanged == _STILL):
             what = "was undone" if self.unmoved == _STILL else "changed neither the loss to beat nor the learning rate"
             advice = _TRY_CERTIFIED if light else _TRY_LR
-            warnings.warn(f"Each of the last {_STILL} epochs {what}: training has stalled. {advice}", stacklevel=5)
+            warn(f"Each of the last {_STILL} epochs {what}: training has stalled. {advice}")
 
     def _samples_of_the_objective(self) -> float:
         """How many this rank sees in an epoch; 0 if the objective was not evaluated yet, or does not say.
@@ -381,8 +381,7 @@ _TRY_CERTIFIED = (
 def _warn_of_sum(ratio: float, size: float) -> None:
     """A loss that is about the batch size times f(w⁰) is a sum over the batch, not a mean."""
     if size >= 8 and 0.5 * size <= ratio <= 2.0 * size:
-        warnings.warn(
+        warn(
             f"The observed losses are about {ratio:.0f} times the objective, and a batch has {size:.0f} samples: "
-            "epoch.observe() was probably given the sum of the batch's losses. Give it the mean.",
-            stacklevel=5,
+            "epoch.observe() was probably given the sum of the batch's losses. Give it the mean."
         )

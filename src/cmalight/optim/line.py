@@ -57,13 +57,13 @@ class Line:
         value = self._counted()
         if alpha == self._length:
             self.f_end = value
-        return value
+        return _or_infinite(value)
 
     def f_of(self, point: Snapshot) -> float:
         """F at another point; the weights stay there."""
         self._leave_end()
         self._run_state.restore(point)
-        return self._counted()
+        return _or_infinite(self._counted())
 
     def go_to(self, alpha: float) -> None:
         """0 is the start in everything, the length is the end itself; between, buffers are those of the end."""
@@ -98,8 +98,12 @@ class Line:
 
     def _counted(self) -> float:
         self.evaluations += 1
-        value = self._evaluate()
-        return value if math.isfinite(value) else math.inf
+        return self._evaluate()
+
+
+def _or_infinite(value: float) -> float:
+    """NaN counts as +inf, so that it cannot be accepted."""
+    return value if math.isfinite(value) else math.inf
 
 
 def roll_back(run_state: RunState, start: Snapshot) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from cmalight.rules.outcome import Outcome
@@ -20,7 +21,7 @@ class WindowReport:
         evaluations: How often f was evaluated to decide.
         f_end: f at its end; None if it was not evaluated.
         f_confirmed: f at the point that an undo leads to; None if it was not evaluated.
-        reason: Why the scale changed, in words; empty if it did not.
+        reason: Which loss was not finite, and why the scale changed, in words; empty if all was usual.
     """
 
     steps: int
@@ -34,9 +35,10 @@ class WindowReport:
     reason: str = ""
 
     def __str__(self) -> str:
-        text = f"window of {self.steps} steps {self.outcome.text}: loss {self.loss:.6g}, bound {self.bound:.6g}"
+        text = f"window of {self.steps} steps {self.outcome.text}: loss {self.loss:.6g}"
+        text += f", bound {self.bound:.6g}" if self.bound < math.inf else ""
         if self.f_end is not None and self.f_confirmed is not None:
-            text += f", f {self.f_end:.6g} against {self.f_confirmed:.6g} at the confirmed point"
+            text += f", f {self.f_end:.6g} at its end, {self.f_confirmed:.6g} at the point to go back to"
         return f"{text}, scale {self.scale:.4g}" + (f" ({self.reason})" if self.reason else "")
 
 

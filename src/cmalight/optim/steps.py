@@ -1,11 +1,10 @@
-"""Steps of a base optimizer by somebody else: its learning rates scaled for one step, its groups and state shared."""
+"""Runs the steps of a base optimizer: scales its learning rates for a step, and shares its groups and state."""
 
 from __future__ import annotations
 
 import inspect
 import math
 import re
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -15,11 +14,11 @@ from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 from torch.optim.optimizer import Optimizer
 
-from cmalight.errors import check_whole
+from cmalight.errors import check_whole, warn
 from cmalight.evaluation.ranks import Ranks
 from cmalight.evaluation.state import RunState
 from cmalight.optim.reports import WindowReport
-from cmalight.optim.watched import WatchedOptimizer, is_zero, ranks_for, refuse_maximize, strangers_of
+from cmalight.optim.watched import WatchedOptimizer, is_zero, missing_parameters, ranks_for, refuse_maximize
 from cmalight.rules import schedule
 
 
@@ -101,7 +100,10 @@ class BaseSteps(WatchedOptimizer):
         """What this class does not have, the base may: `train` and `eval` of schedule-free optimizers, for example."""
         if name.startswith("__") or "base" not in self.__dict__ or hasattr(type(self), name):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self.base, name)
+        try:
+            return getattr(self.base, name)
+        except AttributeError:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}") from None
 
     @_disable_dynamo
     def step(  # type: ignore[override]
@@ -213,8 +215,8 @@ class BaseSteps(WatchedOptimizer):
             return None if self.progress is None else self._agreed_progress()
         if steps >= self.total_steps:
             self._say_once(
-                f"total_steps={self.total_steps} are done: further steps use the last, tiny, learning rate. "
-                f"Give {type(self).__name__} the real number of steps."
+                f"The total_steps={self.total_steps} that you gave are done: further steps use the last, tiny, "
+                f"learning rate. Give {type(self).__name__} the real number of steps."
             )
         return (min(steps, self.total_steps - 1) + 0.5) / self.total_steps
 
@@ -229,26 +231,26 @@ class BaseSteps(WatchedOptimizer):
         self._agreed = min(row[0] for row in ranks.gather(min(done, 1.0)))
         return self._agreed
 
-    def _say_what_is_odd(self) -> None:
+    def _warn_about_schedules(self) -> None:
         """After the first window: is there a schedule, and only one?"""
         scheduled = self.total_steps is not None or self.progress is not None
         has_scheduler = "initial_lr" in self.param_groups[0]
         name = type(self).__name__
         if not scheduled and not has_scheduler:
             self._say_once(
-                f"{name} has no schedule: it leaves the learning rate to you. Give total_steps, the number of steps "
-                "of the run, or use one of torch's learning rate schedulers."
+                f"{name} has no schedule: the learning rate stays as you set it. Give total_steps, the number of steps "
+                "of the run, or use one of torch's schedulers. Ignore this with ReduceLROnPlateau, or if you set lr."
             )
         if scheduled and has_scheduler:
             self._say_once(
-                f"{name} has a schedule of its own and a scheduler of torch's: their factors are multiplied. "
-                "Leave out total_steps and progress, or the scheduler."
+                f"{name} has total_steps or progress, and torch has a scheduler on it: their factors are multiplied. "
+                "Leave one of them out."
             )
 
     def _say_once(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
-            warnings.warn(text, stacklevel=2)
+            warn(text)
 
     @property
     def _ranks(self) -> Ranks:
@@ -284,12 +286,11 @@ def loss_of(loss: Any = None, *, closure: Any = None) -> Tensor | float | None:
         return given()  # type: ignore[no-any-return]
 
 
-def warn_of_strangers(optimizer: Optimizer, model: nn.Module) -> None:
+def warn_of_missing_parameters(optimizer: Optimizer, model: nn.Module) -> None:
     """Say so if some trainable parameters are not the optimizer's: an undo leaves them as they are."""
-    strangers, trained = strangers_of(optimizer, model)
-    if strangers:
-        warnings.warn(
-            f"{strangers} of {trained} trainable parameters of the model are in no group of "
-            f"{type(optimizer).__name__}: an undo leaves them as they are. Give all of them to one optimizer.",
-            stacklevel=4,
+    missing, trained = missing_parameters(optimizer, model)
+    if missing:
+        warn(
+            f"{missing} of {trained} trainable parameters of the model are in no group of "
+            f"{type(optimizer).__name__}: an undo leaves them as they are. Give all of them to one optimizer."
         )

@@ -96,7 +96,7 @@ class Watch:
             evaluations=line.evaluations,
             f_end=line.f_end,
             f_confirmed=None if line.f_end is None else line.f_start(),
-            reason=reason(before, self.memory),
+            reason=", ".join(filter(None, (_not_finite(losses), reason(before, self.memory)))),
         )
         if not decision.outcome.keeps:
             _LOG.info("%s", report)
@@ -154,7 +154,10 @@ class Watch:
         self.memory, self.losses, self.steps = self.rule.init(), LossList(), 0
         if saved is not None:
             if saved.get("memory", {}).keys() != vars(self.memory).keys():
-                raise ValueError("This state_dict has the control of another optimizer: load it into one of its class")
+                raise ValueError(
+                    "This state_dict is of another class of optimizers, or of another version of cmalight: load it "
+                    "into that one, or start the run again"
+                )
             numbers: dict[str, Any] = {
                 name: tuple(v) if isinstance(v, list) else v for name, v in saved["memory"].items()
             }
@@ -164,6 +167,14 @@ class Watch:
             self.losses.clear()
         points = {name: self._run_state.unpack(point) for name, point in (packed or {}).items()}
         self._confirmed, self._current, self._spare = points.get("confirmed"), points.get("current"), None
+
+
+def _not_finite(losses: Sequence[float]) -> str:
+    """Which loss of a window was the first to be NaN or infinite; empty if none was."""
+    for step, loss in enumerate(losses, 1):
+        if not math.isfinite(loss):
+            return f"the loss of its step {step} was {'NaN' if math.isnan(loss) else 'infinite'}"
+    return ""
 
 
 class _WatchedLine(Line):

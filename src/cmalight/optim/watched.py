@@ -84,20 +84,20 @@ def refuse_maximize(groups: list[dict[str, Any]]) -> None:
         raise ValueError("maximize=True cannot be watched: negate the loss instead")
 
 
-def strangers_of(optimizer: Optimizer, model: nn.Module) -> tuple[int, int]:
+def missing_parameters(optimizer: Optimizer, model: nn.Module) -> tuple[int, int]:
     """The number of trainable parameters of the model that are not the optimizer's, and of all trainable ones.
 
     A copy of the model, none of whose parameters is the optimizer's, is refused.
     """
     known = {id(p) for group in optimizer.param_groups for p in group["params"]}
     trained = {id(p) for p in model.parameters() if p.requires_grad}
-    strangers = len(trained - known)
-    if trained and strangers == len(trained):
+    missing = len(trained - known)
+    if trained and missing == len(trained):
         raise ValueError(
-            f"{type(optimizer).__name__} got a model, or an objective, none of whose parameters is the optimizer's: "
-            "give it the model itself, not a copy"
+            f"{type(optimizer).__name__} has none of the parameters of the model, or of the objective's model: pass "
+            "the model that it trains, not a copy"
         )
-    return strangers, len(trained)
+    return missing, len(trained)
 
 
 def refuse_unequal(counts: Iterable[float], what: str = "have taken {} steps") -> None:

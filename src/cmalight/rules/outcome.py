@@ -24,7 +24,7 @@ class Outcome(Enum):
     SEARCH_SUCCEEDED = (17, True, False, "line search found a better point: moved")
     SEARCH_REJECTED = (17, False, False, "line search ended above the first loss: epoch undone, learning rate lowered")
     UNCONFIRMED = (22, False, False, "ended above the first loss: epoch undone, learning rate lowered")
-    DIVERGED = (5, False, False, "undone: not finite")
+    DIVERGED = (5, False, False, "undone: NaN or infinity")
     NO_STEP = (5, False, False, "no step was taken: nothing to judge")
     UNCONTROLLED = (5, True, False, "kept without a test, learning rate decayed")
     KEPT = (7, True, True, "kept")

@@ -262,4 +262,7 @@ def reason(before: Memory, after: Memory) -> str:
     """Why a decision changed the scale, in words; empty if it did not."""
     if after.scale == before.scale:
         return ""
-    return "failed again" if after.scale < before.scale else "raised after kept windows"
+    if after.scale > before.scale:
+        return "raised after kept windows"
+    again = before.is_failing or before.calm < Watchdog.memory
+    return "undone again" if again else "the probe rose, the losses did not"

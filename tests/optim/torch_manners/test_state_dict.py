@@ -141,7 +141,7 @@ def test_a_state_dict_that_cannot_be_used_is_refused_and_changes_nothing(make):
     assert repr(optimizer.state_dict()) == before
 
 
-@pytest.mark.filterwarnings("ignore:.* has a schedule of its own")
+@pytest.mark.filterwarnings("ignore:.* has total_steps or progress")
 @each
 @pytest.mark.parametrize("copied", _COPIES.values(), ids=_COPIES)
 def test_a_copy_of_model_and_optimizer_goes_on_as_the_original_does(make, copied):
