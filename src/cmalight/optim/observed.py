@@ -79,8 +79,9 @@ class LossList:
 
     def state_dict(self) -> dict[str, list[float]]:
         """All losses so far, and which steps were skipped; empty if none can be. Waits for the device."""
-        flags = [self._skipped.get(step, torch.zeros(())).reshape(1) for step in range(len(self))]
-        return {"losses": _numbers(self._parts), "skipped": _numbers(flags) if self._skipped else []}
+        steps = range(len(self)) if self._skipped else ()
+        flags = [self._skipped.get(step, torch.zeros(())).reshape(1) for step in steps]
+        return {"losses": _numbers(self._parts), "skipped": _numbers(flags)}
 
     def clear(self) -> None:
         """Begin a window; what was observed for the next step stays."""
