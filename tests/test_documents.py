@@ -35,8 +35,8 @@ def test_the_readme_fits_a_few_screens():
     assert len(README.splitlines()) <= 110
     assert README.count("```python") == 2
     words = re.sub(r"```.*?```|\]\([^)]*\)|arXiv:\S+|!\[.*?\]", "", README, flags=re.DOTALL)
-    figures = [one.rstrip(".,") for one in re.findall(r"(?<![\w.:/-])\d[\d,.]*", words)]
-    assert len([one for one in figures if one not in ("3.11", "2.6")]) <= 10, figures  # versions are no figures
+    numbers = [one.rstrip(".,") for one in re.findall(r"(?<![\w.:/-])\d[\d,.]*", words)]
+    assert len([one for one in numbers if one not in ("3.11", "2.6")]) <= 20, numbers  # versions do not count
 
 
 def test_the_site_is_short():

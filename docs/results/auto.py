@@ -1,12 +1,11 @@
-"""The tables of auto.md: of studies from the runs in auto.csv, of benchmarks from what they print.
+"""The tables of auto.md: from the runs in auto.csv, harm.csv and failures.csv, and what benchmarks print.
 
-    python docs/results/auto.py                           writes the tables of the studies in auto.csv
+    python docs/results/auto.py                           writes the tables
     python docs/results/auto.py --collect FOLDER ...      puts the runs of results folders into auto.csv first
-    python docs/results/auto.py --printed harm FILE       takes a table from the output of benchmarks/bench_harm.py
+    python docs/results/auto.py --printed hostile FILE    takes a table from the output of a benchmark
 
-A folder has the name of its study: tables-1500, tables-6000, tables-24000, equal-time, activations, few-batches,
-one-batch, long-epoch, workloads or label-noise. A run takes the place of an older one of the same problem, solver and
-seed. Needs the `bench` extra.
+A folder has the name of its study: tables-1500, equal-time, workloads or label-noise. A run takes the place of an older
+one of the same problem, solver and seed. Needs the `bench` extra.
 """
 
 import argparse
@@ -23,33 +22,27 @@ from cmalight.bench import load
 
 HERE = Path(__file__).parent
 RUNS, PAGE = HERE / "auto.csv", HERE / "auto.md"
+SOUND, FAILURES = HERE / "harm.csv", HERE / "failures.csv"  # of bench_harm.py and bench_failures.py
 PROBLEM = ["study", "dataset", "network", "seed"]
 KEPT = [
     *("dataset", "network", "seed", "solver", "status", "initial_loss", "final_loss", "seconds"),
-    *(
-        "final_validation_loss",
-        "best_validation_loss",
-        "final_accuracy",
-        "best_accuracy",
-        "undone",
-        "code",
-    ),
+    *("final_validation_loss", "best_validation_loss", "final_accuracy", "best_accuracy"),
+    *("undone", "evaluations", "code"),
 ]
-DEFAULT = {"auto": "auto lr=0.01", "soap-wsd": "soap-wsd lr=0.01"}
-TABLES = {
-    "tables-1500": "1,500 batches of 128",
-    "tables-6000": "6,000 batches",
-    "tables-24000": "24,000 batches",
-    "equal-time": "0.5 s of processor time each, compiled",
-    "activations": "ReLU and tanh, 1,500 batches",
-    "few-batches": "3 to 8 batches per epoch, 600 batches",
-    "one-batch": "one batch per epoch, 600 epochs",
-    "long-epoch": "one epoch in batches of 8",
-}
-FACTORS = {"0.1": "x 10", "1.0": "x 100"}
-PRINTED = ("harm", "failures", "hostile")  # benchmarks whose output has a table for the page
+TRAINED = r"adamw-cosine lr=\S+ weight_decay=0.0"  # the rivals in training loss; those in validation decay, too
+WATCHED = {"no objective": "auto, no objective", "objective": "auto"}
+BUDGETS = {"tables-1500": "1,500 batches", "equal-time": "0.5 s"}
+FACTORS = {"lr=0.1": "x 10", "lr=1.0": "x 100"}
+PRINTED = ("hostile", "memory")  # benchmarks whose output has a table for the page
 NOT_YET = "*Not measured with this version yet.*"
-OTHERS = ("soap-cosine", "adam-wsd", "muon-cosine", "schedule-free-adamw", "prodigy-cosine")
+OTHERS = {
+    "adamw-cosine,": "AdamW, cosine, at 3·10⁻², above its four learning rates",
+    "soap-cosine": "SOAP, cosine",
+    "adam-wsd": "Adam, the schedule of `Auto`",
+    "schedule-free-adamw": "schedule-free AdamW",
+    "prodigy-cosine": "Prodigy, cosine",
+    "muon-cosine": "Muon, cosine, at the best of four learning rates of its AdamW",
+}
 
 
 def collect(folders: list[Path]) -> pd.DataFrame:
@@ -57,13 +50,12 @@ def collect(folders: list[Path]) -> pd.DataFrame:
     parts = [published()]
     for folder in folders:
         runs = load(folder).recorded().runs.sort_values("finished")
-        undone = [
-            json.loads(outcomes).keys() & {"undone", "diverged"} for outcomes in runs["outcomes"]
-        ]
-        runs = runs.assign(study=folder.name, undone=[bool(names) for names in undone])
-        parts.append(runs.assign(code=runs["code"].str[:12])[["study", *KEPT]])
+        counts = [json.loads(outcomes) for outcomes in runs["outcomes"]]
+        undone = [sum(one.get(name, 0) for name in ("undone", "diverged")) for one in counts]
+        runs = runs.assign(study=folder.name, undone=undone, code=runs["code"].str[:12])
+        parts.append(runs[["study", *KEPT]])
     runs = pd.concat([part for part in parts if len(part)], ignore_index=True)
-    runs["network"] = runs["network"].fillna("")
+    runs["network"] = runs["network"].astype(object).fillna("")
     return runs.drop_duplicates([*PROBLEM, "solver"], keep="last").sort_values([*PROBLEM, "solver"])
 
 
@@ -90,7 +82,7 @@ class Study:
     def __init__(self, runs: pd.DataFrame, name: str) -> None:
         own = runs[runs["study"] == name].copy()
         own["final_loss"] = own["final_loss"].where(own["status"] == "done").fillna(np.inf)
-        own["network"] = own["network"].fillna("")
+        own["network"] = own["network"].astype(object).fillna("")
         self.solvers = list(own["solver"].unique())
         self.frames = {
             value: own.pivot(index=PROBLEM[1:], columns="solver", values=value)
@@ -98,131 +90,265 @@ class Study:
         }
         self.loss = self.frames["final_loss"]
         self.rivals = [name for name in self.solvers if re.match(r"adamw?-(wsd|cosine) lr", name)]
-        self.best = self.loss[self.rivals].min(axis=1, skipna=False)  # not where one is missing
+        trained = [name for name in self.rivals if re.match(TRAINED, name)] or self.rivals
+        self.best = self.loss[trained].min(axis=1, skipna=False)  # not where one is missing
 
     def name(self, solver: str) -> str:
         """The column of a solver at its default learning rate."""
-        return solver if solver in self.solvers else DEFAULT[solver]
+        return solver if solver in self.solvers else f"{solver} lr=0.01"
 
     def over_best(self, solver: str) -> pd.Series:
         """The final loss over that of the best rival, chosen afterwards."""
         return (self.loss[self.name(solver)] / self.best).dropna()
 
-    def unseen(self, problem: str, when: str) -> str:
-        """The validation loss of the best rival and of auto, at the end or at the best epoch."""
-        losses = self.frames[f"{when}_validation_loss"].loc[problem].mean()
-        return f"{losses[self.rivals].min():.3g} → {losses['auto']:.3g}"
+    def over_alone(self, solver: str) -> pd.Series:
+        """The final loss over that of SOAP alone at the default learning rate."""
+        return self.loss[solver] / self.loss[self.name("soap-wsd")]
+
+    def means(self, what: str, problem: str) -> pd.Series:
+        """Means over the seeds of a workload, by solver."""
+        return self.frames[what].loc[problem].mean()
+
+
+def harm(runs: pd.DataFrame) -> str:
+    """What the watchdog does to sound runs, and to runs in which something goes wrong; one row each."""
+    lines = [
+        "| | runs | alone | watched | with an objective |",
+        "|---|---|---|---|---|",
+        *(sound_row(*group) for group in sound_groups()),
+    ]
+    for name, label in (("workloads", "seven workloads, SOAP"), ("tables-1500", "tables, SOAP")):
+        if (runs["study"] == name).any():
+            study = Study(runs, name)
+            cells = [
+                study_cell(study, study.name(solver) if solver == "auto" else solver)
+                for solver in WATCHED.values()
+            ]
+            lines.append(f"| {label} | {len(study.loss)} | 1 | {' | '.join(cells)} |")
+    lines += failure_rows()
+    if (runs["study"] == "tables-1500").any():
+        lines += [rate_row(Study(runs, "tables-1500"), *factor) for factor in FACTORS.items()]
+    return "\n".join(lines)
+
+
+def sound_groups() -> list[tuple[str, pd.DataFrame]]:
+    """The small sound runs, those with heavy tails apart."""
+    table = pd.read_csv(SOUND)
+    heavy, late = table["run"].str.startswith("heavy"), table["group"] == "held back"
+    return [
+        (f"{table[~heavy & ~late]['run'].nunique()} small kinds", table[~heavy & ~late]),
+        ("heavy-tailed targets, batches of 8", table[heavy]),
+        (f"{table[late]['run'].nunique()} kinds held back while the rule was chosen", table[late]),
+    ]
+
+
+def sound_row(label: str, table: pd.DataFrame) -> str:
+    """One group of small sound runs."""
+    alone = table[table["watch"] == "alone"].set_index(["run", "seed"])
+    cells = []
+    for watch in ("watched", "with an objective"):
+        own = table[table["watch"] == watch].set_index(["run", "seed"])
+        ratios = own["error"] / alone["error"].reindex(own.index)
+        cells.append(cell(ratios, own["undone"], own["evaluations"]))
+    return f"| {label} | {len(alone)} | 1 | {' | '.join(cells)} |"
+
+
+def study_cell(study: Study, solver: str) -> str:
+    """One watched solver of a study over SOAP alone."""
+    if solver not in study.solvers:
+        return "–"
+    return cell(
+        study.over_alone(solver),
+        study.frames["undone"][solver],
+        study.frames["evaluations"][solver],
+    )
+
+
+def cell(ratios: pd.Series, undone: pd.Series, evaluations: pd.Series) -> str:
+    """Mean and worst, and in how many runs something was undone or evaluated."""
+    text = (
+        f"{number(geometric(ratios))}, worst {number(ratios.max())}; undone in {(undone > 0).sum()}"
+    )
+    return text + (f", f in {(evaluations > 0).sum()}" if evaluations.sum() else "")
+
+
+def failure_rows() -> list[str]:
+    """What goes wrong in bench_failures.py: over the run of SOAP alone where nothing does."""
+    losses, table = failures_by_method()
+    lines = []
+    for name in losses.index:
+        own = table[table["failure"] == name].set_index(["method", "seed"])
+        cells = []
+        for method in ("Auto", "Auto with an objective"):
+            cells.append(
+                cell(
+                    losses.loc[name, method],
+                    *(own.loc[method][c] for c in ("undone", "evaluations")),
+                )
+            )
+        alone = losses.loc[name, "SOAP alone"]
+        lines.append(f"| {name} | {len(alone)} | {three(alone)} | {' | '.join(cells)} |")
+    return lines
+
+
+def failures_by_method() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """By what goes wrong and by method: the losses of the seeds over those of SOAP alone where nothing does."""
+    table = pd.read_csv(FAILURES)
+    kept = table.pivot(index=["failure", "seed"], columns="method", values="loss")
+    ratios = kept.div(kept.loc["nothing"]["SOAP alone"], level="seed", axis=0)
+    names = [name for name in table["failure"].unique() if name != "nothing"]
+    methods = list(table["method"].unique())
+    cells = {method: [ratios.loc[name][method] for name in names] for method in methods}
+    return pd.DataFrame(cells, index=names, columns=methods), table
+
+
+def three(ratios: pd.Series) -> str:
+    """The seeds one by one."""
+    return ", ".join("dead" if not np.isfinite(one) else number(one) for one in ratios)
+
+
+def remedies(_: pd.DataFrame) -> str:
+    """What people do about bad steps today, beside the watchdog."""
+    losses, _ = failures_by_method()
+    methods = [name for name in losses.columns if name != "Auto"]
+    lines = [f"| what goes wrong | {' | '.join(methods)} |", "|---|" + "---|" * len(methods)]
+    for name in losses.index:
+        lines.append(f"| {name} | {' | '.join(three(losses.loc[name, one]) for one in methods)} |")
+    return "\n".join(lines)
+
+
+def rate_row(study: Study, lr: str, factor: str) -> str:
+    """What a learning rate that is too large costs on tables."""
+    alone = study.over_alone(f"soap-wsd {lr}").clip(upper=1e6)
+    watched = study_cell(study, f"auto {lr}")
+    return (
+        f"| tables, learning rate {factor} | {len(alone)} | {number(geometric(alone))}, worst {number(alone.max())} "
+        f"| – | {watched} |"
+    )
 
 
 def workloads(runs: pd.DataFrame) -> str:
-    """One row per workload."""
+    """One row per workload, unseen data first."""
     study = Study(runs, "workloads")
     lines = [
-        "| workload | `Auto` | SOAP alone | validation loss: best → `Auto` | at the best epoch | accuracy | time |",
-        "|---|---|---|---|---|---|---|",
+        "| workload | validation loss | weight decay 0.1 | at the end | accuracy | training loss | SOAP alone | time |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     auto, soap = study.over_best("auto"), study.over_best("soap-wsd")
-    hits = study.frames["best_accuracy"]
     seconds = study.frames["seconds"]
     times = seconds["auto"] / seconds[study.rivals].mean(axis=1)
     for name in auto.index.unique("dataset"):
+        best, last, hits = (
+            study.means(what, name)
+            for what in ("best_validation_loss", "final_validation_loss", "best_accuracy")
+        )
         own = auto[name]
+        accuracies = (
+            "–" if hits.isna().all() else f"{hits[study.rivals].max():.1%} → {hits['auto']:.1%}"
+        )
         cells = [
+            f"{best[study.rivals].min():.3g} → {best['auto']:.3g}",
+            f"{best['auto, weight decay 0.1']:.3g}",
+            f"{last[study.rivals].min():.3g} → {last['auto']:.3g}",
+            accuracies,
             f"{number(geometric(own))} ({number(own.min())} to {number(own.max())})",
             number(geometric(soap[name])),
-            *(study.unseen(name, when) for when in ("final", "best")),
-            accuracy(hits.loc[name], study.rivals),
             number(geometric(times[name])),
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     cells = [
         f"**{number(geometric(auto))}**, worst {number(auto.max())}",
         number(geometric(soap)),
-        *("", "", ""),
-        number(times.mean()),
+        f"{number(times.median())}",
     ]
-    return "\n".join([*lines, f"| all | {' | '.join(cells)} |"])
+    return "\n".join([*lines, f"| all | | | | | {' | '.join(cells)} |"])
 
 
-def accuracy(hits: pd.DataFrame, rivals: list[str]) -> str:
-    """The best rival's, and auto's."""
-    if hits["auto"].isna().all():
-        return ""
-    best, own = hits[rivals].mean().max(), hits["auto"].mean()
-    return f"{100 * best:.1f} → {100 * own:.1f} %"
+def defaults(runs: pd.DataFrame) -> str:
+    """The default learning rate and its neighbours, and weight decay."""
+    study = Study(runs, "workloads")
+    lines = [
+        "| `Auto` | training loss | worst | validation loss | worst | better on |",
+        "|---|---|---|---|---|---|",
+    ]
+    unseen = study.frames["best_validation_loss"].groupby(level="dataset").mean()
+    labels = {
+        "auto, lr 3e-3": "lr 3·10⁻³",
+        "auto": "default: lr 10⁻², no weight decay",
+        "auto, lr 3e-2": "lr 3·10⁻²",
+        "auto, weight decay 0.1": "lr 10⁻², weight decay 0.1",
+    }
+    for solver, label in labels.items():
+        seen = study.over_best(solver)
+        ratios = unseen[solver] / unseen[study.rivals].min(axis=1)
+        cells = (
+            number(geometric(seen)),
+            number(seen.max()),
+            number(geometric(ratios)),
+            number(ratios.max()),
+            f"{(ratios < 1).sum()} of {len(ratios)}",
+        )
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def others(runs: pd.DataFrame) -> str:
     """One row per other optimizer, on the seed that all have."""
     study = Study(runs, "workloads")
     lines = [
-        "| optimizer | over the best of four AdamW cosines | worst | time over AdamW's |",
-        "|---|---|---|---|",
+        "| optimizer | training loss | worst | validation loss | worst | time over AdamW's |",
+        "|---|---|---|---|---|---|",
     ]
-    seconds = study.frames["seconds"]
-    there = study.loss[[name for name in OTHERS if name in study.loss]].notna().all(axis=1)
-    for name in ("auto", "soap-wsd", *OTHERS):
-        if name in study.loss:
-            ratios = study.over_best(name)[there[there].index]
-            times = (seconds[name] / seconds[study.rivals].mean(axis=1))[there]
-            label = "`Auto`" if name == "auto" else f"`{name}`"
-            lines.append(
-                f"| {label} | {number(geometric(ratios))} | {number(ratios.max())} | {number(times.mean())} |"
-            )
+    seconds, unseen = study.frames["seconds"], study.frames["best_validation_loss"]
+    found = {name: [one for one in study.solvers if one.split(" ")[0] == name] for name in OTHERS}
+    there = study.loss[found["soap-cosine"]].notna().all(axis=1)
+    labels = {"auto": "`Auto`", "soap-wsd": "SOAP alone, the schedule of `Auto`", **OTHERS}
+    for name, label in labels.items():
+        columns = found.get(name, [name])
+        seen = (study.loss[columns].min(axis=1) / study.best)[there]
+        ratios = (unseen[columns].min(axis=1) / unseen[study.rivals].min(axis=1))[there]
+        times = (seconds[columns].mean(axis=1) / seconds[study.rivals].mean(axis=1))[there]
+        numbers = (geometric(seen), seen.max(), geometric(ratios), ratios.max(), times.median())
+        lines.append(f"| {label} | {' | '.join(map(number, numbers))} |")
     return "\n".join(lines)
 
 
 def tables(runs: pd.DataFrame) -> str:
-    """One row per study of tables."""
+    """One row per budget and network."""
     lines = [
-        "| study | runs | `Auto` over the best of ten | worst | above f₀ | SOAP alone | worst | undone in |",
-        "|---|---|---|---|---|---|---|---|",
+        "| budget | network | runs | `Auto` over the best of ten Adams | worst | above f₀ | SOAP | worst | time |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
-    for name, label in TABLES.items():
-        if name not in runs["study"].unique():
-            continue
+    for name, budget in BUDGETS.items():
         study = Study(runs, name)
-        auto, soap = study.over_best("auto"), study.over_best("soap-wsd")
-        undone = int(study.frames["undone"][study.name("auto")].sum())
-        cells = [
-            str(len(auto)),
-            f"**{number(geometric(auto))}**",
-            number(auto.max()),
-            str(int((study.loss > study.frames["initial_loss"])[study.name("auto")].sum())),
-            number(geometric(soap)),
-            number(soap.max()),
-            str(undone),
+        lines += [
+            table_row(study, budget, network) for network in study.loss.index.unique("network")
         ]
-        lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def large(runs: pd.DataFrame) -> str:
-    """What a learning rate ten and a hundred times too large costs."""
-    lines = [
-        "| study | learning rate | `Auto` over its default | within 1.5 | within 3 | SOAP alone | worse | above f₀ |",
-        "|---|---|---|---|---|---|---|---|",
+def table_row(study: Study, budget: str, network: str) -> str:
+    """The runs of one network."""
+    auto, soap = (
+        study.over_best(name).xs(network, level="network") for name in ("auto", "soap-wsd")
+    )
+    seconds = study.frames["seconds"]
+    times = (seconds[study.name("auto")] / seconds[study.rivals].mean(axis=1)).xs(
+        network, level="network"
+    )
+    above = (study.loss > study.frames["initial_loss"])[study.name("auto")].xs(
+        network, level="network"
+    )
+    cells = [
+        str(len(auto)),
+        f"**{number(geometric(auto))}**",
+        number(auto.max()),
+        str(int(above.sum())),
+        number(geometric(soap)),
+        number(soap.max()),
+        number(times.median()),
     ]
-    for name in ("tables-1500", "activations", "few-batches", "one-batch", "long-epoch"):
-        if name not in runs["study"].unique():
-            continue
-        study = Study(runs, name)
-        default = study.loss[DEFAULT["auto"]]
-        for lr, factor in FACTORS.items():
-            auto, soap = (study.loss[f"{solver} lr={lr}"] for solver in ("auto", "soap-wsd"))
-            first = study.frames["initial_loss"][f"auto lr={lr}"]
-            ratio = auto / default
-            cells = [
-                factor,
-                f"{number(geometric(ratio))}, worst {number(ratio.max())}",
-                f"{(ratio <= 1.5).sum()} of {len(ratio)}",
-                str((ratio <= 3.0).sum()),
-                number(geometric((soap / default).clip(upper=1e6))),
-                str((auto > 1.01 * soap).sum()),
-                str((auto > first).sum()),
-            ]
-            lines.append(f"| {TABLES[name]} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return f"| {budget} | [{network}] | {' | '.join(cells)} |"
 
 
 def labels(runs: pd.DataFrame) -> str:
@@ -241,16 +367,18 @@ def labels(runs: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def studied(block: Callable[[pd.DataFrame], str], *studies: str) -> Callable[[pd.DataFrame], str]:
-    """A block that says so if none of its studies was run."""
-    return lambda runs: block(runs) if runs["study"].isin(studies).any() else NOT_YET
+def studied(block: Callable[[pd.DataFrame], str], study: str) -> Callable[[pd.DataFrame], str]:
+    """A block that says so if its study was not run."""
+    return lambda runs: block(runs) if (runs["study"] == study).any() else NOT_YET
 
 
 BLOCKS = {
+    "harm": harm,
+    "remedies": remedies,
     "workloads": studied(workloads, "workloads"),
+    "defaults": studied(defaults, "workloads"),
     "others": studied(others, "workloads"),
-    "tables": studied(tables, *TABLES),
-    "large": studied(large, *TABLES),
+    "tables": studied(tables, "tables-1500"),
     "labels": studied(labels, "label-noise"),
 }
 

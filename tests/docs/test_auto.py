@@ -16,15 +16,17 @@ def test_the_tables_are_those_of_the_published_runs(page):
     text = page.PAGE.read_text()
     assert page.filled(text, page.BLOCKS, page.published()) == text
     assert all(f"<!-- {name} -->" in text for name in (*page.BLOCKS, *page.PRINTED))
+    assert page.NOT_YET not in text
 
 
-def test_the_runs_of_auto_are_of_one_code(page):
+def test_the_runs_of_auto_on_a_data_set_are_of_one_code(page):
     runs = page.published()
-    assert runs[runs["solver"].str.startswith("auto")]["code"].nunique() <= 1
+    own = runs[runs["solver"].str.match("auto( lr=|$)")]
+    assert (own.groupby(["study", "dataset"])["code"].nunique() == 1).all()
 
 
-def made_up(study, solvers):
-    """One run per solver: its final loss and whether a window was undone."""
+def made_up(study, losses):
+    """One run per solver, and its final loss; the first undid a window and evaluated f."""
     rows = [
         {
             "study": study,
@@ -34,20 +36,24 @@ def made_up(study, solvers):
             "solver": solver,
             "status": "done",
             "initial_loss": 1.0,
+            "seconds": 1.0 + (place == 0),
             "final_loss": loss,
-            "undone": undone,
+            "undone": int(place == 0),
+            "evaluations": 3 * (place == 0),
         }
-        for solver, (loss, undone) in solvers.items()
+        for place, (solver, loss) in enumerate(losses.items())
     ]
     return pd.DataFrame(rows)
 
 
 def test_a_study_fills_its_table_and_leaves_the_others(page):
-    solvers = {"auto lr=0.01": (0.2, True), "soap-wsd lr=0.01": (0.3, False), "adam-wsd lr=0.01": (0.4, False)}
-    runs = made_up("equal-time", solvers).reindex(columns=["study", *page.KEPT]).replace({None: np.nan})
-    row = "| 0.5 s of processor time each, compiled | 1 | **0.50** | 0.50 | 0 | 0.75 | 0.75 | 1 |"
-    assert row in page.BLOCKS["tables"](runs)
+    losses = {"auto lr=0.01": 0.2, "soap-wsd lr=0.01": 0.3, "adam-wsd lr=0.01": 0.4, "adam-cosine lr=0.01": 0.8}
+    runs = made_up("tables-1500", losses).reindex(columns=["study", *page.KEPT]).replace({None: np.nan})
+    row = "| 1,500 batches | [3x20] | 1 | **0.50** | 0.50 | 0 | 0.75 | 0.75 | 2.00 |"
+    assert page.BLOCKS["tables"](runs).splitlines()[2:] == [row]
     assert page.BLOCKS["labels"](runs) == page.NOT_YET
+    study = page.Study(runs, "tables-1500")
+    assert page.study_cell(study, "auto lr=0.01") == "0.67, worst 0.67; undone in 1, f in 1"
 
 
 def test_the_table_of_a_benchmark_is_what_it_printed(page):
