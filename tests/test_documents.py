@@ -36,7 +36,7 @@ def test_the_readme_fits_a_few_screens():
     assert README.count("```python") == 2
     words = re.sub(r"```.*?```|\]\([^)]*\)|arXiv:\S+|!\[.*?\]", "", README, flags=re.DOTALL)
     numbers = [one.rstrip(".,") for one in re.findall(r"(?<![\w.:/-])\d[\d,.]*", words)]
-    assert len([one for one in numbers if one not in ("3.11", "2.6")]) <= 20, numbers  # versions do not count
+    assert len([one for one in numbers if one not in ("3.11", "2.6")]) <= 25, numbers  # versions do not count
 
 
 def test_the_site_is_short():

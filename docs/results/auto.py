@@ -149,7 +149,8 @@ def sound_row(label: str, table: pd.DataFrame) -> str:
     for watch in ("watched", "with an objective"):
         own = table[table["watch"] == watch].set_index(["run", "seed"])
         ratios = own["error"] / alone["error"].reindex(own.index)
-        cells.append(cell(ratios, own["undone"], own["evaluations"]))
+        fewer = f" ({len(own)} runs)" if len(own) < len(alone) else ""
+        cells.append(cell(ratios, own["undone"], own["evaluations"]) + fewer)
     return f"| {label} | {len(alone)} | 1 | {' | '.join(cells)} |"
 
 
@@ -165,18 +166,17 @@ def study_cell(study: Study, solver: str) -> str:
 
 
 def cell(ratios: pd.Series, undone: pd.Series, evaluations: pd.Series) -> str:
-    """Mean and worst, and in how many runs something was undone or evaluated."""
-    text = (
-        f"{number(geometric(ratios))}, worst {number(ratios.max())}; undone in {(undone > 0).sum()}"
-    )
-    return text + (f", f in {(evaluations > 0).sum()}" if evaluations.sum() else "")
+    """Mean and worst, how many windows were undone in how many runs, and how often f was evaluated."""
+    text = f"{number(geometric(ratios))}, worst {number(ratios.max())}"
+    text += f"; {int(undone.sum())} undone in {(undone > 0).sum()}" if undone.sum() else ""
+    return text + (f"; f {int(evaluations.sum()):,}" if evaluations.sum() else "")
 
 
 def failure_rows() -> list[str]:
     """What goes wrong in bench_failures.py: over the run of SOAP alone where nothing does."""
     losses, table = failures_by_method()
     lines = []
-    for name in losses.index:
+    for name in losses.index.drop("nothing"):
         own = table[table["failure"] == name].set_index(["method", "seed"])
         cells = []
         for method in ("Auto", "Auto with an objective"):
@@ -196,7 +196,7 @@ def failures_by_method() -> tuple[pd.DataFrame, pd.DataFrame]:
     table = pd.read_csv(FAILURES)
     kept = table.pivot(index=["failure", "seed"], columns="method", values="loss")
     ratios = kept.div(kept.loc["nothing"]["SOAP alone"], level="seed", axis=0)
-    names = [name for name in table["failure"].unique() if name != "nothing"]
+    names = list(table["failure"].unique())
     methods = list(table["method"].unique())
     cells = {method: [ratios.loc[name][method] for name in names] for method in methods}
     return pd.DataFrame(cells, index=names, columns=methods), table
@@ -228,40 +228,59 @@ def rate_row(study: Study, lr: str, factor: str) -> str:
 
 
 def workloads(runs: pd.DataFrame) -> str:
-    """One row per workload, unseen data first."""
+    """Unseen data, one row per workload: the lowest validation loss, and loss and accuracy at the end."""
     study = Study(runs, "workloads")
     lines = [
-        "| workload | validation loss | weight decay 0.1 | at the end | accuracy | training loss | SOAP alone | time |",
-        "|---|---|---|---|---|---|---|---|",
+        "| workload | lowest validation loss | validation loss at the end | accuracy at the end |",
+        "|---|---|---|---|",
     ]
+    for name in study.loss.index.unique("dataset"):
+        best, last, hits = (
+            study.means(what, name)
+            for what in ("best_validation_loss", "final_validation_loss", "final_accuracy")
+        )
+        cells = [versions(means, means[study.rivals].min(), "{:.3g}") for means in (best, last)]
+        accuracy = (
+            "–"
+            if hits.isna().all()
+            else versions(100 * hits, 100 * hits[study.rivals].max(), "{:.1f}")
+        )
+        lines.append(f"| {name} | {' | '.join([*cells, accuracy])} |")
+    return "\n".join(lines)
+
+
+def versions(means: pd.Series, rival: float, form: str) -> str:
+    """The best rival, and `Auto` at its defaults, with weight decay, and at a smaller learning rate."""
+    own = [means[name] for name in ("auto", "auto, weight decay 0.1", "auto, lr 3e-3")]
+    first, *others = (form.format(one) for one in own)
+    return f"{form.format(rival)} → {first}; {', '.join(others)}"
+
+
+def training(runs: pd.DataFrame) -> str:
+    """Training loss over that of the best cosine, one row per workload."""
+    study = Study(runs, "workloads")
+    lines = ["| workload | `Auto` | SOAP alone | time over AdamW's |", "|---|---|---|---|"]
     auto, soap = study.over_best("auto"), study.over_best("soap-wsd")
     seconds = study.frames["seconds"]
     times = seconds["auto"] / seconds[study.rivals].mean(axis=1)
     for name in auto.index.unique("dataset"):
-        best, last, hits = (
-            study.means(what, name)
-            for what in ("best_validation_loss", "final_validation_loss", "best_accuracy")
-        )
         own = auto[name]
-        accuracies = (
-            "–" if hits.isna().all() else f"{hits[study.rivals].max():.1%} → {hits['auto']:.1%}"
-        )
         cells = [
-            f"{best[study.rivals].min():.3g} → {best['auto']:.3g}",
-            f"{best['auto, weight decay 0.1']:.3g}",
-            f"{last[study.rivals].min():.3g} → {last['auto']:.3g}",
-            accuracies,
             f"{number(geometric(own))} ({number(own.min())} to {number(own.max())})",
             number(geometric(soap[name])),
             number(geometric(times[name])),
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    cells = [
-        f"**{number(geometric(auto))}**, worst {number(auto.max())}",
-        number(geometric(soap)),
-        f"{number(times.median())}",
-    ]
-    return "\n".join([*lines, f"| all | | | | | {' | '.join(cells)} |"])
+    others = auto.index.get_level_values("dataset") != "vit"
+    for label, chosen in (("all", others | True), ("all but vit", others)):
+        own = auto[chosen]
+        cells = [
+            f"**{number(geometric(own))}**, worst {number(own.max())}",
+            number(geometric(soap[chosen])),
+            number(times[own.index].median()),
+        ]
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def defaults(runs: pd.DataFrame) -> str:
@@ -355,7 +374,7 @@ def labels(runs: pd.DataFrame) -> str:
     """Wrong labels: what helps."""
     study = Study(runs, "label-noise")
     lines = [
-        "| | training loss | accuracy at the end | accuracy of the best epoch (`restore_best`) |",
+        "| | training loss | accuracy at the end | highest accuracy |",
         "|---|---|---|---|",
     ]
     for solver in study.solvers:
@@ -376,6 +395,7 @@ BLOCKS = {
     "harm": harm,
     "remedies": remedies,
     "workloads": studied(workloads, "workloads"),
+    "training": studied(training, "workloads"),
     "defaults": studied(defaults, "workloads"),
     "others": studied(others, "workloads"),
     "tables": studied(tables, "tables-1500"),

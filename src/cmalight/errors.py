@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
+_NOT_THE_USERS = ("cmalight", "torch", "contextlib")  # modules to which a warning does not point
 _LARGEST = 2**63 - 1  # the largest integer of torch and NumPy
 
 
@@ -121,6 +122,6 @@ def duration(seconds: float | None) -> str:
 def warn(text: str) -> None:
     """Warn at the user's line, which is the first one outside of this package and torch."""
     frame, level = sys._getframe(), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("cmalight", "torch"):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_THE_USERS:
         frame, level = frame.f_back, level + 1
     warnings.warn(text, stacklevel=level)

@@ -53,7 +53,7 @@ def test_a_study_fills_its_table_and_leaves_the_others(page):
     assert page.BLOCKS["tables"](runs).splitlines()[2:] == [row]
     assert page.BLOCKS["labels"](runs) == page.NOT_YET
     study = page.Study(runs, "tables-1500")
-    assert page.study_cell(study, "auto lr=0.01") == "0.67, worst 0.67; undone in 1, f in 1"
+    assert page.study_cell(study, "auto lr=0.01") == "0.67, worst 0.67; 1 undone in 1; f 3"
 
 
 def test_the_table_of_a_benchmark_is_what_it_printed(page):

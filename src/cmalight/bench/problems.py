@@ -65,9 +65,14 @@ def data_digest(source: str, *, workload: bool = False) -> str | None:
         if is_table(source):
             with Path(source.partition(":")[0]).open("rb") as file:
                 return hashlib.file_digest(file, "sha256").hexdigest()
-        return _brought(source, workload=workload)[1] if is_user_code(source) else None
+        if not is_user_code(source):
+            return None
+        first, second = (_brought(source, workload=workload)[1] for _ in range(2))
     except (ValueError, OSError) as error:
         return f"{_ABSENT}{error}"
+    if first != second:
+        raise DataError(f"{source} gives other arrays at every call; seed its random numbers")
+    return first
 
 
 def problem_of(run: Run) -> Problem:
@@ -80,10 +85,7 @@ def problem_of(run: Run) -> Problem:
     workload = run.workload is not None
     made, digest = _brought(source, workload=workload) if is_user_code(source) else (None, data_digest(source))
     if run.data not in (None, digest):
-        raise DataError(
-            f"the data of {source} changed since the runs were planned; repeat the command, and if it is a function, "
-            "let it give the same arrays at every call"
-        )
+        raise DataError(f"the data of {source} changed since the runs were planned; repeat the command")
     if isinstance(made, Problem):
         return made
     name = source if made is None else register("data of the spec", lambda: made).name

@@ -156,9 +156,9 @@ def scaled_lr(optimizer: Optimizer, factor: float) -> Iterator[None]:
     """Inside the block every lr is multiplied by a factor; at its end it is the user's again."""
     groups = optimizer.param_groups
     users = [group["lr"] for group in groups]
-    for group, lr in zip(groups, users, strict=True):
-        group["lr"] = lr * factor
     try:
+        for group, lr in zip(groups, users, strict=True):
+            group["lr"] = lr * factor
         yield
     finally:
         for group, lr in zip(groups, users, strict=True):

@@ -16,7 +16,7 @@ from cmalight.errors import check_whole, warn
 from cmalight.evaluation.batches import TensorBatches
 from cmalight.evaluation.objective import Objective, evaluated, require_finite_start
 from cmalight.evaluation.state import RunState, Snapshot
-from cmalight.optim.line import Line
+from cmalight.optim.line import Line, or_infinite
 from cmalight.optim.plain import gradient_step
 from cmalight.optim.reports import WindowReport
 from cmalight.optim.steps import BaseSteps, warn_of_missing_parameters
@@ -196,7 +196,7 @@ class Certified(BaseSteps):
         self.report = WindowReport(
             steps=self.steps_per_epoch,
             outcome=decision.outcome,
-            loss=after.f if decision.outcome.keeps else (math.inf if line.f_end is None else line.f_end),
+            loss=after.f if decision.outcome.keeps else or_infinite(line.f_end),
             bound=decision.bound,
             scale=after.scale,
             evaluations=line.evaluations,

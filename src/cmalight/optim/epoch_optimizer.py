@@ -216,6 +216,12 @@ class EpochOptimizer(WatchedOptimizer):
         numbers, packed = self._watch.state_dict()
         return {**numbers, "settings": dict(self.settings)}, packed
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:  # those of another optimizer may lack some
+            for name, value in self.defaults.items():
+                group.setdefault(name, value)
+
     def _load_control(self, numbers: dict[str, Any] | None, snapshots: dict[str, Any] | None) -> None:
         self._watch = EpochWatch(self)
         self._watch.restart(None)

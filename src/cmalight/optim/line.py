@@ -57,13 +57,13 @@ class Line:
         value = self._counted()
         if alpha == self._length:
             self.f_end = value
-        return _or_infinite(value)
+        return or_infinite(value)
 
     def f_of(self, point: Snapshot) -> float:
         """F at another point; the weights stay there."""
         self._leave_end()
         self._run_state.restore(point)
-        return _or_infinite(self._counted())
+        return or_infinite(self._counted())
 
     def go_to(self, alpha: float) -> None:
         """0 is the start in everything, the length is the end itself; between, buffers are those of the end."""
@@ -101,9 +101,9 @@ class Line:
         return self._evaluate()
 
 
-def _or_infinite(value: float) -> float:
-    """NaN counts as +inf, so that it cannot be accepted."""
-    return value if math.isfinite(value) else math.inf
+def or_infinite(value: float | None) -> float:
+    """NaN counts as +inf, so that it cannot be accepted; and so does what is not known."""
+    return value if value is not None and math.isfinite(value) else math.inf
 
 
 def roll_back(run_state: RunState, start: Snapshot) -> None:

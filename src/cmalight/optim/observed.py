@@ -99,8 +99,8 @@ def _mean(losses: list[Tensor | float]) -> Tensor:
 
 
 def _numbers(parts: list[Tensor]) -> list[float]:
-    """Their values, in one message from the device; those of a loaded state are on the CPU."""
-    return torch.cat([part.to(parts[-1].device) for part in parts]).tolist() if parts else []
+    """Their values, in one message from the device; those of a loaded state are on the CPU, in another type on mps."""
+    return torch.cat([part.to(parts[-1]) for part in parts]).tolist() if parts else []
 
 
 class LossSum:

@@ -171,9 +171,9 @@ class Watch:
 
 def _not_finite(losses: Sequence[float]) -> str:
     """Which loss of a window was the first to be NaN or infinite; empty if none was."""
-    for step, loss in enumerate(losses, 1):
+    for place, loss in enumerate(losses, 1):
         if not math.isfinite(loss):
-            return f"the loss of its step {step} was {'NaN' if math.isnan(loss) else 'infinite'}"
+            return f"loss {place} of {len(losses)} was {'NaN' if math.isnan(loss) else 'infinite'}"
     return ""
 
 

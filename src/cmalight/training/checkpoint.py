@@ -5,7 +5,6 @@ A checkpoint belongs to a run if all that defines the run is equal, in words: `i
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import glob
@@ -107,12 +106,15 @@ class CheckpointFile:
         return True
 
     def _read(self) -> dict[str, Any]:
-        content = None
-        with contextlib.suppress(Exception), zipfile.ZipFile(self.path) as archive:  # a file may raise anything
-            if archive.testzip() is None:  # torch does not compare checksums
-                content = torch.load(self.path, map_location="cpu", weights_only=True)
+        content = cause = None
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                if archive.testzip() is None:  # torch does not compare checksums
+                    content = torch.load(self.path, map_location="cpu", weights_only=True)
+        except Exception as error:  # a file may make the reader raise anything
+            cause = error
         if not isinstance(content, dict) or content.get("format") != KIND:
-            raise CheckpointError(f"{self.path} is damaged, or no checkpoint of cmalight. {_ADVICE}")
+            raise CheckpointError(f"{self.path} is damaged, or no checkpoint of cmalight. {_ADVICE}") from cause
         if (version := content.get("version")) != VERSION:
             raise CheckpointError(
                 f"{self.path} has checkpoint format {version}, but this version of cmalight reads {VERSION}. {_ADVICE}"
@@ -135,9 +137,9 @@ class CheckpointFile:
         content = {"format": KIND, "version": VERSION, "identity": self._identity}
         content |= {"state": state, "history": [vars(record) for record in history[:epochs]]}
         try:
-            write_atomically(self.path, lambda file: file.write(_packed(content)))
-        except OSError as error:
-            problem = f"the checkpoint {self.path} could not be written: {error.strerror}"
+            write_atomically(self.path, lambda file: torch.save(content, file))
+        except (OSError, RuntimeError) as error:
+            problem = f"the checkpoint {self.path} could not be written: {_reason(error)}"
             if not self.problem:
                 logger.warning("%s. Training goes on; the next save tries again.", problem)
             self.problem = problem
@@ -149,7 +151,10 @@ class CheckpointFile:
     def require_readable(self, state: dict[str, Any]) -> None:
         """Find out before hours of training whether such a state could be read back."""
         try:
-            torch.load(io.BytesIO(_packed(state)), weights_only=True)
+            buffer = io.BytesIO()
+            torch.save(state, buffer)
+            buffer.seek(0)
+            torch.load(buffer, weights_only=True)
         except Exception as error:
             raise CheckpointError(
                 "A checkpoint could not be read back: the optimizer, or extra state of model or loss, holds more than "
@@ -172,11 +177,10 @@ class CheckpointFile:
             )
 
 
-def _packed(content: dict[str, Any]) -> memoryview:
-    """In memory: torch's writer of files hides the system's words for a full disk."""
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    return buffer.getbuffer()
+def _reason(error: OSError | RuntimeError) -> str:
+    """The system's words for a failed write, which torch's writer hides behind an error about its position."""
+    cause = error if isinstance(error, OSError) else error.__context__
+    return cause.strerror or str(cause) if isinstance(cause, OSError) else str(error)
 
 
 def pack_modules(modules: Sequence[nn.Module]) -> dict[str, Any]:

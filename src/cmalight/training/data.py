@@ -35,14 +35,16 @@ def batches_of(data: Any, name: str, model: nn.Module, loss_fn: Any, **options: 
     return data  # type: ignore[no-any-return]
 
 
-def pairs_of(batches: Iterable[Any], model: nn.Module, loss_fn: Any) -> Iterator[tuple[Any, Any, float]]:
+def pairs_of(
+    batches: Iterable[Any], model: nn.Module, loss_fn: Any, *, by_rows: bool
+) -> Iterator[tuple[Any, Any, float]]:
     """The batches of a loader as inputs, targets, and the number of samples behind the mean loss.
 
     They are on the model's device, in memory that is not the caller's: a layer that works in place, such as
     `ReLU(inplace=True)`, may come first in a model. Batches of TensorBatches and collated ones are new memory already;
     all others are copied.
     """
-    device, by_rows = device_of(model), counts_rows(loss_fn, batches)
+    device = device_of(model)
     is_collated = isinstance(batches, DataLoader) and batches.collate_fn is default_collate
     copies = not (is_collated or type(batches) is TensorBatches)
     for batch in batches:

@@ -58,6 +58,8 @@ class Engine:
         except Exception as error:
             self._fall_back(error)
             return
+        whole, rest = divmod(batches.samples, batches.batch_size)
+        self.sizes = [batches.batch_size] * whole + [rest] * (rest > 0)
         self._evaluator = None if steps.objective is None else native(objective, batches, "train")
 
     def begin_epoch(self) -> Run | None:
@@ -74,7 +76,6 @@ class Engine:
             self._fall_back(error)
             return None
         batches.set_epoch(batches.epoch + 1)
-        self.sizes = [len(part) for part in rows.split(batches.batch_size)]
         return self._program.run
 
     def fast(self) -> Callable[[], float] | None:

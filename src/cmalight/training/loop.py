@@ -18,7 +18,7 @@ from cmalight.evaluation.counting import refuse_broadcast
 from cmalight.evaluation.objective import Objective
 from cmalight.evaluation.randomness import devices_of, get_random_state, set_random_state
 from cmalight.training.checkpoint import CheckpointError, CheckpointFile, pack_modules, unpack_modules
-from cmalight.training.data import pairs_of
+from cmalight.training.data import counts_rows, pairs_of
 from cmalight.training.engine import Engine
 from cmalight.training.history import EpochRecord, History, HistoryFile
 from cmalight.training.measuring import Measuring
@@ -44,6 +44,7 @@ class Training:
     resumed_at: int = 0
     _history_file: HistoryFile | None = None
     _recorded: tuple[int, int] = (0, 0)  # evaluations and evaluated rows in the history
+    _by_rows: bool = False  # whether the samples of a batch are its rows
 
     def run(self) -> Stop:
         """Train until a rule stops it; the training clock starts here."""
@@ -51,6 +52,7 @@ class Training:
         if self.history_path is not None:
             self._history_file = HistoryFile(self.history_path, self.history)
         model = self.objective.model
+        self._by_rows = counts_rows(self.objective.loss_fn, self.batches)
         if not model.training:  # else layers that were frozen in eval mode stay so
             model.train()
         self.tracker.begin(self.steps)
@@ -97,7 +99,8 @@ class Training:
                     steps.compiled(compiled, self.engine.sizes)
                 else:
                     objective = self.objective
-                    for inputs, targets, count in pairs_of(self.batches, objective.model, objective.loss_fn):
+                    pairs = pairs_of(self.batches, objective.model, objective.loss_fn, by_rows=self._by_rows)
+                    for inputs, targets, count in pairs:
                         tracker.before()
                         loss = steps.eager(functools.partial(self._backward, inputs, targets), count)
                         tracker.after(loss, [count])

@@ -77,10 +77,12 @@ class PlainSteps:
 
     def compiled(self, run: Run, sizes: list[int]) -> None:
         """Take all steps of an epoch on batches of these sizes by `run`, in the tracker's chunks."""
-        schedule = self._schedule or (lambda _: 1.0)
+        schedule = self._schedule
 
         def take(chunk: slice) -> Tensor:
-            factors = [schedule(self.tracker.fraction(ahead + 0.5)) for ahead in range(len(sizes[chunk]))]
+            factors = [1.0] * len(sizes[chunk])
+            if schedule is not None:
+                factors = [schedule(self.tracker.fraction(ahead + 0.5)) for ahead in range(len(factors))]
             self._factor = factors[-1]
             return run(factors)
 
