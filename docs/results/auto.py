@@ -33,7 +33,7 @@ TRAINED = r"adamw-cosine lr=\S+ weight_decay=0.0"  # the rivals in training loss
 WATCHED = {"no objective": "auto, no objective", "objective": "auto"}
 BUDGETS = {"tables-1500": "1,500 batches", "equal-time": "0.5 s"}
 FACTORS = {"lr=0.1": "x 10", "lr=1.0": "x 100"}
-PRINTED = ("hostile", "memory")  # benchmarks whose output has a table for the page
+PRINTED = ("hostile", "memory", "side")  # benchmarks whose output has a table for the page
 NOT_YET = "*Not measured with this version yet.*"
 OTHERS = {
     "adamw-cosine,": "AdamW, cosine, at 3·10⁻², above its four learning rates",
