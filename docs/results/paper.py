@@ -1,15 +1,17 @@
-"""The numbers and the figures of paper.md, from the runs in paper.csv.
+"""The numbers and the figures of paper.md, from the runs in paper.csv and cifar.csv.
 
-    python docs/results/paper.py                        writes the page's tables and its figures
-    python docs/results/paper.py --collect PRINTED PUBLIC --cifar CIFAR
-                                                        makes paper.csv and cifar.csv of results folders first
+    python docs/results/paper.py --run FOLDER           runs the studies; the same command resumes them
+    python docs/results/paper.py --collect FOLDER       makes both files of what ran
+    python docs/results/paper.py                        writes the pages' tables and figures
 
-A run of 6 s is also one of 1.5 s: what it had reached by then. No budget may be longer than the study's.
-Needs the `bench` extra; --collect also needs the data sets.
+A run of 2 s is also one of 0.5 s: what it had reached by then. Needs the `bench` extra, and for
+the first two commands the data sets.
 """
 
 import argparse
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,12 +24,15 @@ from cmalight.bench import Results, load, performance_profile, solution_costs
 from cmalight.bench.analysis import ratios, resampled
 
 HERE = Path(__file__).parent
+Row = tuple[Callable[..., tuple[list[pd.Series], int]], Callable[..., float], tuple[float, float]]
 RUNS, CIFAR = HERE / "paper.csv", HERE / "cifar.csv"
 PAGES = (HERE / "paper.md", HERE / "paper-appendix.md")
-COLUMNS = {
-    "printed": ("printed", "cmalight"),
-    "public code": ("public", "cmalight"),
-    "COFF_IG": ("public", "coff"),
+# The budgets in seconds that the page shows of each study (`specs_of`); the longest is the study's.
+STUDIES = {
+    "public": (0.5, 2.0),
+    "printed": (0.5, 2.0),
+    "coff": (2.0,),
+    "budget": (2.0, 20.0),
 }
 RIVALS = (
     "cma",
@@ -43,7 +48,6 @@ WORST_RATIO, WIDTH = 100.0, 270
 PLATEAU = (
     ("printed", "cmalight", "CMALight, printed"),
     ("public", "cmalight", "CMALight, public code"),
-    ("public", "coff", "COFF_IG"),
     ("public", "cma", "CMA, public code"),
     ("public", "ig", "IG, public code"),
     ("public", "adadelta", "Adadelta"),
@@ -58,14 +62,13 @@ PROBLEM = ["dataset", "network"]
 READINGS = {"printed": "printed", "public": "public code"}
 COLOURS = {
     "cmalight": "#0072b2",
-    "coff": "#009e73",
     "cma": "#56b4e9",
     "ig": "#999999",
     "adam": "#d55e00",
     "adagrad": "#e69f00",
     "adadelta": "#cc79a7",
 }
-LABELS = {"cmalight": "CMALight", "coff": "COFF_IG", "cma": "CMA", "ig": "IG"}
+LABELS = {"cmalight": "CMALight", "coff": "COFF_IG", "cma": "CMA", "ig": "IG", "auto": "`Auto`"}
 CIFAR_COLOURS = {
     "cmalight, printed": "#56b4e9",
     "cmalight, public code": "#0072b2",
@@ -83,7 +86,7 @@ CIFAR_LABELS = {
 }
 
 
-def collect(folders: dict[str, Path], budgets: list[float]) -> pd.DataFrame:
+def collect(folder: Path) -> pd.DataFrame:
     """One row per run and budget, with what the page needs of it.
 
     Costs are in passes over the data, an evaluation counting as a third of one; targets are set by the paper's solvers
@@ -92,15 +95,15 @@ def collect(folders: dict[str, Path], budgets: list[float]) -> pd.DataFrame:
     from cmalight.datasets import load_dataset
 
     parts = []
-    for reading, folder in folders.items():
-        results = load(folder).recorded()
+    for study, budgets in STUDIES.items():
+        results = load(folder / f"paper-{study}").recorded()
         names = results.runs["dataset"].unique()
         variances = {name: float(load_dataset(name).y_train.var()) for name in names}
         for budget in budgets:
             table = within(results, budget, is_last=budget == max(budgets))
             table["variance"] = table["dataset"].map(variances)
             table["network"] = table["network"].str.removeprefix("paper:")
-            parts.append(table.assign(reading=reading, budget=budget))
+            parts.append(table.assign(reading=study, budget=budget))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -209,45 +212,49 @@ def acceptance(column: Column) -> tuple[list[pd.Series], int]:
     return [column.means(shares, name) for name in (column.method, "cma")], len(column.problems)
 
 
-def above(column: Column) -> tuple[list[pd.Series], int]:
-    """Share of accepted epochs whose estimate lies above the loss at their end."""
-    return [column.means(column.runs["above"], column.method).dropna()], len(column.problems)
-
-
 def shares_of_area(costs: pd.DataFrame) -> pd.DataFrame:
     """What each problem adds to the area under the profiles, from 0 to 1."""
     return (1 - np.log(ratios(costs)) / np.log(WORST_RATIO)).clip(0, 1)
 
 
-def gains(column: Column, cost: str, datasets: tuple[str, ...]) -> tuple[list[pd.Series], int]:
-    """What each problem adds to the area under the profile: the method's, and those of the four rivals."""
-    shares = shares_of_area(column.costs(cost, datasets))
+def gains(
+    column: Column, tau: str, datasets: tuple[str, ...], solvers: tuple[str, ...]
+) -> tuple[list[pd.Series], int]:
+    """What each problem adds to the area under the profile, by solver."""
+    shares = shares_of_area(column.costs(f"work_{tau}", datasets))
     wanted = column.problems.get_level_values("dataset").isin(datasets).sum()
-    return [shares[name] for name in (column.method, *RIVALS)], int(wanted)
+    return [shares[name] for name in solvers], int(wanted)
+
+
+def ahead(tau: str, datasets: tuple[str, ...], *solvers: str) -> Row:
+    """By how much the first solver's area under the profile exceeds the best of the others."""
+    measure = partial(gains, tau=tau, datasets=datasets, solvers=solvers)
+    return measure, lambda own, *rivals: own - max(rivals), (0.0, 1.0)
 
 
 # What is measured, how its parts become one number, and the range in which the paper's sentence is right.
-ROWS = {
-    "evaluations per epoch, over CMA's (at most half)": (
+ROWS: dict[str, Row] = {
+    "CMALight: evaluations per epoch, over CMA's (at most half)": (
         evaluations,
         lambda own, cma: own / cma,
         (0.0, 0.5),
     ),
-    "acceptance, minus CMA's (slightly lower: −0.1 to −0.01)": (
+    "CMALight: accepted epochs, minus CMA's (slightly lower: −0.1 to −0.01)": (
         acceptance,
         lambda own, cma: own - cma,
         (-0.1, -0.01),
     ),
-    "f̃ above f, share of epochs (often: at least half)": (above, lambda own: own, (0.5, 1.0)),
-    "low precision, 0.1, big sets: profile area minus the best rival's (above 0)": (
-        lambda column: gains(column, "work_0.1", BIG),
-        lambda own, *rivals: own - max(rivals),
-        (0.0, 1.0),
+    "big sets, precision 0.1: CMALight's area minus the best rival's (above 0)": ahead(
+        "0.1", BIG, "cmalight", *RIVALS
     ),
-    "high precision, 10⁻⁴, big sets: the same (above 0)": (
-        lambda column: gains(column, "work_0.0001", BIG),
-        lambda own, *rivals: own - max(rivals),
-        (0.0, 1.0),
+    "all sets, precision 0.1: the same (above 0)": ahead(
+        "0.1", (*SMALL, *BIG), "cmalight", *RIVALS
+    ),
+    "all sets, precision 10⁻⁴: the same (above 0)": ahead(
+        "0.0001", (*SMALL, *BIG), "cmalight", *RIVALS
+    ),
+    "small sets, precision 0.1: CMA's area minus the best other's, Adam's too (above 0)": ahead(
+        "0.1", SMALL, "cma", "cmalight", "ig", "adadelta", "adagrad", "adam"
     ),
 }
 
@@ -275,19 +282,22 @@ def cell(column: Column, row: str) -> Cell:
 
 
 def table(runs: pd.DataFrame) -> str:
-    """The claims at each budget; a verdict that changes with it is shown at both."""
-    there = [(name, of) for name, of in COLUMNS.items() if has(runs, *of)]
-    names = " | ".join(name for name, _ in there)
-    lines = [f"| claim | budget | {names} | verdict |", "|---|---|" + "---|" * (len(there) + 1)]
-    rows = [row for row in ROWS if "above" in runs or ROWS[row][0] is not above]
-    for row in rows:
-        for budget in sorted(runs["budget"].unique()):
-            cells = {name: cell(Column(runs, *of, budget), row) for name, of in there}
-            printed, public = (cells[name].verdict for name in ("printed", "public code"))
+    """The claims at both budgets, with the median of CMALight's epochs by then."""
+    lines = ["| claim | budget | printed | public code | verdict |", "|---|---|---|---|---|"]
+    for row in ROWS:
+        for budget in STUDIES["public"]:
+            cells = [cell(Column(runs, study, "cmalight", budget), row) for study in READINGS]
+            if not any(one.deciding for one in cells):
+                continue  # known for whole runs alone
+            printed, public = (one.verdict for one in cells)
             verdict = printed if printed == public else f"printed: {printed}; public code: {public}"
-            shown = " | ".join(map(str, cells.values()))
-            lines.append(f"| {row} | {budget:g} s | {shown} | {verdict} |")
+            lines.append(f"| {row} | {budget:g} s | {cells[0]} | {cells[1]} | {verdict} |")
     return "\n".join(lines)
+
+
+def epochs(runs: pd.DataFrame) -> str:
+    """How many epochs a run has, by solver and study: medians by network at the longest budget."""
+    return _by_network(longest(runs), "epochs", lambda there: f"{there['epochs'].median():,.0f}")
 
 
 def has(runs: pd.DataFrame, reading: str, solver: str) -> bool:
@@ -296,8 +306,8 @@ def has(runs: pd.DataFrame, reading: str, solver: str) -> bool:
 
 
 def longest(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs at the largest budget."""
-    return runs[runs["budget"] == runs["budget"].max()]
+    """The runs at the longest budget of their study."""
+    return runs[runs["budget"] == runs["reading"].map(lambda study: max(STUDIES[study]))]
 
 
 def plateau(runs: pd.DataFrame) -> str:
@@ -321,22 +331,39 @@ def _relative_loss(runs: pd.DataFrame) -> str:
 
 
 def _by_network(runs: pd.DataFrame, title: str, cell_of: Callable[[pd.DataFrame], str]) -> str:
-    lines = [
-        f"| {title} | {' | '.join(f'[{one}]' for one in NETWORKS)} |",
-        "|---|---|---|---|---|",
-    ]
-    for reading, solver, label in PLATEAU:
-        if not has(runs, reading, solver):
-            continue
-        own = runs[(runs["reading"] == reading) & (runs["solver"] == solver)]
+    rows = [row for row in PLATEAU if has(runs, *row[:2])]
+    return _grid(runs, title, [f"[{one}]" for one in NETWORKS], rows, cell_of)
+
+
+def _grid(
+    runs: pd.DataFrame,
+    title: str,
+    networks: list[str],
+    rows: Iterable[tuple[str, str, str]],
+    cell_of: Callable[[pd.DataFrame], str],
+) -> str:
+    """One row per study and solver, one column per network, the budgets of a cell one after the other."""
+    lines = [f"| {title} | {' | '.join(networks)} |", "|---|" + "---|" * len(networks)]
+    for study, solver, label in rows:
+        own = runs[(runs["reading"] == study) & (runs["solver"] == solver)]
         cells = []
-        for network in NETWORKS:
-            there = own[own["network"] == network]
-            budgets = sorted(there["budget"].unique())
-            found = [cell_of(there[there["budget"] == budget]) for budget in budgets]
+        for network in networks:
+            there = own[own["network"] == network.strip("[]")]
+            found = [cell_of(at) for _, at in there.groupby("budget")]
             cells.append(" → ".join(dict.fromkeys(found)))
         lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def of_study(study: str, runs: pd.DataFrame) -> str:
+    """The losses of a further study over the variance, by solver and network."""
+    own = runs[runs["reading"] == study]
+    rows = [
+        (study, solver, LABELS.get(solver, solver.capitalize()))
+        for solver in own["solver"].unique()
+    ]
+    networks = [f"[{one}]" for one in own["network"].unique()]
+    return _grid(own, "loss over variance", networks, rows, _relative_loss)
 
 
 def areas(runs: pd.DataFrame) -> str:
@@ -360,13 +387,8 @@ def areas(runs: pd.DataFrame) -> str:
 def all_costs(
     runs: pd.DataFrame, reading: str, cost: str, datasets: tuple[str, ...]
 ) -> pd.DataFrame:
-    """Costs of the paper's solvers, and of COFF_IG if it ran, on the problems that decide for CMALight."""
-    runs = longest(runs)
-    own = Column(runs, reading, "cmalight", runs["budget"].max()).costs(cost, datasets)
-    if not has(runs, reading, "coff"):
-        return own
-    coff = runs[(runs["reading"] == reading) & (runs["solver"] == "coff")]
-    return own.join(coff.groupby(PROBLEM)[cost].median().rename("coff"))
+    """Costs of the paper's solvers on the problems that decide, at the longest budget."""
+    return Column(runs, reading, "cmalight", max(STUDIES[reading])).costs(cost, datasets)
 
 
 def profiles(runs: pd.DataFrame, tau: str) -> str:
@@ -405,7 +427,7 @@ def boxes(runs: pd.DataFrame) -> str:
             runs.loc[(runs["reading"] == reading) & (runs["solver"] == solver), column].dropna()
             for reading, solver in shown
         ]
-        most = max((values.max() for values in found if len(values)), default=1.0) or 1.0
+        most = max((values.quantile(0.95) for values in found if len(values)), default=1.0) or 1.0
         lines.append(f'<path d="M{left} 40V250H{left + 330}" fill="none" stroke="#444"/>')
         lines.append(f'<text x="{left - 6}" y="44" text-anchor="end">{most:.3g}</text>')
         for place, ((reading, solver), values) in enumerate(zip(shown, found, strict=True)):
@@ -413,7 +435,7 @@ def boxes(runs: pd.DataFrame) -> str:
             label = f'<text x="{x}" y="{{}}" text-anchor="middle">{{}}</text>'
             lines += [label.format(268, LABELS[solver]), label.format(284, READINGS[reading])]
             if len(values):
-                y = [250 - 210 * v / most for v in values.quantile([0, 0.25, 0.5, 0.75, 1])]
+                y = [250 - 210 * v / most for v in values.quantile([0.05, 0.25, 0.5, 0.75, 0.95])]
                 style = f'stroke="{COLOURS[solver]}" fill="none" stroke-width="2"'
                 lines.append(
                     f'<path d="M{x} {y[0]:.1f}V{y[1]:.1f}M{x} {y[3]:.1f}V{y[4]:.1f}" {style}/>'
@@ -535,22 +557,46 @@ def outline(shares: pd.Series, left: float) -> str:
 
 
 CIFAR_BLOCKS = {"cifar": cifar_table}
-BLOCKS = {"table": table, "losses": losses, "plateau": plateau, "areas": areas}
+BLOCKS = {
+    "table": table,
+    "epochs": epochs,
+    "losses": losses,
+    "plateau": plateau,
+    "areas": areas,
+    **{study: partial(of_study, study) for study in ("budget", "coff")},
+}
+
+
+def study(folder: Path, workers: int) -> None:
+    """Run all studies of the page, one after the other, into folders of their names."""
+    for name in (*STUDIES, "cifar"):
+        for spec in specs_of(name):
+            command = [sys.executable, "-m", "cmalight", "bench", "run", str(spec)]
+            options = ["--out", str(folder / f"paper-{name}"), "--workers", str(workers)]
+            subprocess.run([*command, *options], check=True)
+
+
+def specs_of(study: str) -> list[Path]:
+    """The specs of a study: its own, and for the two readings that of the big sets."""
+    own = HERE.parent / "studies" / f"paper-{study}.toml"
+    big = own.with_stem(f"{own.stem}-big")
+    return [own, *([big] if big.exists() else [])]
 
 
 def main() -> None:
     """What the command does."""
     parser = argparse.ArgumentParser(description="Write the numbers of paper.md.")
-    parser.add_argument("--collect", nargs=2, type=Path, metavar=("PRINTED", "PUBLIC"))
-    parser.add_argument("--budgets", nargs="+", type=float, default=[1.5, 6.0], metavar="SECONDS")
-    parser.add_argument("--cifar", type=Path, metavar="FOLDER")
+    parser.add_argument("--run", type=Path, metavar="FOLDER")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--collect", type=Path, metavar="FOLDER")
     options = parser.parse_args()
+    if options.run:
+        study(options.run, options.workers)
+        return
     if options.collect:
-        folders = dict(zip(("printed", "public"), options.collect, strict=True))
-        collected = collect(folders, options.budgets)
-        collected.to_csv(RUNS, index=False, float_format="%.6g")
-    if options.cifar:
-        collect_cifar(options.cifar).to_csv(CIFAR, index=False, float_format="%.6g")
+        collect(options.collect).to_csv(RUNS, index=False, float_format="%.6g")
+        points = collect_cifar(options.collect / "paper-cifar")
+        points.to_csv(CIFAR, index=False, float_format="%.6g")
     write(pd.read_csv(RUNS), pd.read_csv(CIFAR))
 
 
