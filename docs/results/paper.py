@@ -518,7 +518,12 @@ def cifar_curves(points: pd.DataFrame) -> str:
             )
             style = f'fill="none" stroke="{colour}" stroke-width="2"'
             lines.append(f'<polyline points="{outline}" {style}/>')
-    return "\n".join([*lines, *legend(CIFAR_COLOURS, left=610), "</svg>", ""])
+    shown = {
+        solver: colour
+        for solver, colour in CIFAR_COLOURS.items()
+        if (points["solver"] == solver).any()
+    }
+    return "\n".join([*lines, *legend(shown, left=610), "</svg>", ""])
 
 
 def cifar_table(points: pd.DataFrame) -> str:
