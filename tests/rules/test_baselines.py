@@ -42,3 +42,9 @@ def test_the_decay_of_the_public_code_is_in_proportion_to_the_step_size():
 def test_the_search_of_coff(f_0, values, decision):
     rule = CoffRule(theta=0.5, tau=1e-2, gamma=1e-2, delta=0.5, max_extrapolations=2)
     assert decided(rule, f_0=f_0, f_tilde=0.85, values=values) == decision
+
+
+def test_an_epoch_of_coff_that_is_not_finite_is_undone():
+    rule = CoffRule(theta=0.5, tau=1e-2, gamma=1e-2, delta=0.5, max_extrapolations=2)
+    decision = decided(rule, f_tilde=math.inf)
+    assert (decision.outcome, decision.alpha, decision.lr_factor, decision.phi) == (Outcome.DIVERGED, 0.0, 0.5, 0.8)
