@@ -55,6 +55,10 @@ def test_measuring_changes_nothing_whatever_its_spacing(solver):
     assert points.train_loss[-1] == before
 
 
+def test_the_grid_of_measured_steps_may_begin_later():
+    assert result_of(epochs=4, spacing=2.0, first_point=4).points.step == [0, 4, 8, 12]
+
+
 def test_the_solvers_of_a_problem_see_the_same_weights_and_the_same_batches():
     solvers = [user_code("Good"), "adam", "cmalight"]
     runs = plan(spec(networks=[user_code("Network")], solvers=solvers, seeds=2))

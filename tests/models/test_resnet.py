@@ -62,3 +62,9 @@ def test_convolutions_start_with_the_variance_of_kaiming():
 def test_bad_options_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         resnet(**arguments)
+
+
+def test_maps_are_kept_in_the_order_in_which_convolutions_are_fast():
+    maps = resnet(18, width=4)[:-3](torch.randn(2, 3, 32, 32))
+    assert maps.is_contiguous(memory_format=torch.channels_last)
+    assert not maps.is_contiguous()

@@ -62,6 +62,7 @@ class Conditions(Frozen):
         split_seed: Random seed for the split into training and validation part.
         test_fraction: Fraction of the samples in the validation part.
         spacing: Ratio of the steps after which a run is measured: 1.15 gives 93 points in a million steps.
+        first_point: Step of the first measurement after the start.
         wall_limit: Kill a run after this many seconds. Default: 60 s plus ten times `seconds`; a day without `seconds`.
             Never more than 23 days.
     """
@@ -78,6 +79,7 @@ class Conditions(Frozen):
     split_seed: Seed = 0
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.25
     spacing: Annotated[float, Field(gt=1, le=1000)] = 1.15
+    first_point: Natural = 1
     wall_limit: PositiveFloat | None = None
 
     @property

@@ -27,7 +27,7 @@ from cmalight.training import FitResult, Position, accuracy, fit, make_solver, m
 
 # A forward pass over the data, in training passes (forward and backward); see `Points`.
 _FORWARD_FRACTION = 1 / 3
-_MEASURED_AT_ONCE = 1000
+_MEASURED_AT_ONCE = 1000, 400_000  # samples, and numbers in them, at most: activations of images leave the cache
 _WARM_UP_BATCHES = 2
 _DECISIONS = set(Outcome.__members__) - {"UNCONTROLLED", "NO_STEP"}
 _ABSURD = 1e6  # times the loss at the start, or times 1 if that is smaller
@@ -182,7 +182,7 @@ class Recorder:
 
     def on_step(self, position: Position) -> None:
         """Measure after a step."""
-        self._next = max(position.steps + 1, math.ceil(self._run.spacing * position.steps))
+        self._next = max(position.steps + 1, math.ceil(self._run.spacing * position.steps), self._run.first_point)
         train_loss, _ = self._measured(*self._train)
         validation_loss, accuracy = (None, None) if self._validation is None else self._measured(*self._validation)
         row = {
@@ -235,7 +235,9 @@ class Recorder:
 
     def _evaluation(self, data: Arrays) -> tuple[TensorBatches, Evaluator | None]:
         """The data in large batches, and the kernel's evaluation of them if it knows the model and the loss."""
-        batches = TensorBatches(*data, batch_size=_MEASURED_AT_ONCE, order="fixed")
+        samples, numbers = _MEASURED_AT_ONCE
+        batch_size = max(1, min(samples, numbers // data[0].shape[1:].numel()))
+        batches = TensorBatches(*data, batch_size=batch_size, order="fixed")
         with suppress(CannotCompile):
             if self._run.engine != "eager":
                 return batches, Evaluator(self._model, self._problem.loss_fn, batches, mode="eval")

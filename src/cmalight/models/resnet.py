@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -61,7 +62,7 @@ def resnet(depth: int, *, classes: int = 10, channels: int = 3, width: int = 64)
 
     Returns:
         An `nn.Sequential` of convolution, BatchNorm, ReLU, `Residual` blocks, pooling, flattening and a linear head,
-        with He's initial weights for convolutions and torch's for the rest.
+        with He's initial weights for convolutions and torch's for the rest, in torch's `channels_last` format.
 
     Raises:
         ValueError: There is no such depth, or an argument is out of its range.
@@ -82,7 +83,7 @@ def resnet(depth: int, *, classes: int = 10, channels: int = 3, width: int = 64)
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-    return network
+    return network.to(memory_format=torch.channels_last)  # a step takes two thirds of the time on a processor
 
 
 def _convolution(inputs: int, outputs: int, kernel: int, stride: int) -> list[nn.Module]:
