@@ -1,10 +1,10 @@
 """The numbers and the figures of paper.md, from the runs in paper.csv and cifar.csv.
 
     python docs/results/paper.py --run FOLDER           runs the studies; the same command resumes them
-    python docs/results/paper.py --collect FOLDER       makes both files of what ran
+    python docs/results/paper.py --collect FOLDER       puts what ran into both files, in place of the same runs
     python docs/results/paper.py                        writes the pages' tables and figures
 
-A run of 2 s is also one of 0.5 s: what it had reached by then. Needs the `bench` extra, and for
+A run of 4 s is also one of 0.5 s: what it had reached by then. Needs the `bench` extra, and for
 the first two commands the data sets.
 """
 
@@ -15,25 +15,36 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from pages import filled
+from scipy import stats
 
 from cmalight.bench import Results, load, performance_profile, solution_costs
 from cmalight.bench.analysis import ratios, resampled
 
 HERE = Path(__file__).parent
-Row = tuple[Callable[..., tuple[list[pd.Series], int]], Callable[..., float], tuple[float, float]]
+Row = tuple[Callable[..., tuple[list[pd.Series], int]], Callable[..., Any], tuple[float, float]]
 RUNS, CIFAR = HERE / "paper.csv", HERE / "cifar.csv"
 PAGES = (HERE / "paper.md", HERE / "paper-appendix.md")
-# The budgets in seconds that the page shows of each study (`specs_of`); the longest is the study's.
+# The budgets in seconds that the page shows of each study; the longest is the study's.
 STUDIES = {
-    "public": (0.5, 2.0),
+    "public": (0.5, 4.0),
     "printed": (0.5, 2.0),
-    "coff": (2.0,),
+    "coff": (4.0,),
     "budget": (2.0, 20.0),
+    "plateau": (10.0,),
 }
+# The specs of studies that have more than one.
+PARTS = {
+    "public": ("paper-public", "paper-public-big"),
+    "printed": ("paper-printed", "paper-printed-big"),
+    "plateau": ("paper-plateau", "paper-plateau-reshuffled"),
+    "cifar": ("paper-cifar", "paper-cifar-rivals"),
+}
+IDENTITY = ["reading", "dataset", "network", "solver", "seed"]
 RIVALS = (
     "cma",
     "ig",
@@ -56,7 +67,7 @@ PLATEAU = (
     ("public", "auto", "`Auto`"),
 )
 CONSTANT = 0.98  # of the variance: a run that ends above has not left the constant prediction
-RESAMPLES, FEWEST_SETS = 2000, 5
+RESAMPLES, FEWEST_SETS = 10_000, 5
 TAUS = ("0.1", "0.01", "0.0001")
 PROBLEM = ["dataset", "network"]
 READINGS = {"printed": "printed", "public": "public code"}
@@ -86,8 +97,12 @@ CIFAR_LABELS = {
 }
 
 
+# Torch's defaults, with which the rivals on CIFAR-10 have three starts.
+DEFAULT_RATES = {"adam": 1e-3, "adagrad": 1e-2, "adadelta": 1.0, "sgd-momentum": 1e-3}
+
+
 def collect(folder: Path) -> pd.DataFrame:
-    """One row per run and budget, with what the page needs of it.
+    """One row per run and budget of the studies in a folder, with what the page needs of it.
 
     Costs are in passes over the data, an evaluation counting as a third of one; targets are set by the paper's solvers
     together. Acceptance is known for the whole run alone.
@@ -96,6 +111,8 @@ def collect(folder: Path) -> pd.DataFrame:
 
     parts = []
     for study, budgets in STUDIES.items():
+        if not (folder / f"paper-{study}").is_dir():
+            continue
         results = load(folder / f"paper-{study}").recorded()
         names = results.runs["dataset"].unique()
         variances = {name: float(load_dataset(name).y_train.var()) for name in names}
@@ -134,6 +151,14 @@ def collect_cifar(folder: Path) -> pd.DataFrame:
     runs = results.runs[["key", "solver", "seed"]]
     columns = ["solver", "seed", "step", "seconds", "epoch", "train_loss", "accuracy"]
     return results.points.merge(runs, on="key")[columns]
+
+
+def merged(old: pd.DataFrame, new: pd.DataFrame, identity: list[str]) -> pd.DataFrame:
+    """The new rows, and those old ones whose run is not among them."""
+    known = pd.MultiIndex.from_frame(new[identity])
+    return pd.concat(
+        [old[~pd.MultiIndex.from_frame(old[identity]).isin(known)], new], ignore_index=True
+    )
 
 
 def left_the_constant(runs: pd.DataFrame) -> pd.Series:
@@ -229,7 +254,7 @@ def gains(
 def ahead(tau: str, datasets: tuple[str, ...], *solvers: str) -> Row:
     """By how much the first solver's area under the profile exceeds the best of the others."""
     measure = partial(gains, tau=tau, datasets=datasets, solvers=solvers)
-    return measure, lambda own, *rivals: own - max(rivals), (0.0, 1.0)
+    return measure, lambda own, *rivals: own - np.max(rivals, axis=0), (0.0, 1.0)
 
 
 # What is measured, how its parts become one number, and the range in which the paper's sentence is right.
@@ -260,38 +285,53 @@ ROWS: dict[str, Row] = {
 
 
 def cell(column: Column, row: str) -> Cell:
-    """The number of a row in a column.
-
-    Problems of one data set are no independent cases, so the bootstrap draws data sets. Fewer than five give no
-    interval, as in the report.
-    """
+    """The number of a row in a column, with an interval if there are five data sets, as in the report."""
     measure, combined, claim = ROWS[row]
     parts, problems = measure(column)
     values = pd.concat(parts, axis=1).dropna()
     if not len(values):
         return Cell(np.nan, np.nan, np.nan, 0, problems, 0, claim)
-    grouped = values.groupby(level="dataset")
-    sums, counts = grouped.sum().to_numpy(), grouped.size().to_numpy()
     low = high = np.nan
-    if len(sums) >= FEWEST_SETS:
-        drawn = resampled(len(sums), RESAMPLES)
-        means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)[:, None]
-        low, high = np.quantile([combined(*mean) for mean in means], [0.025, 0.975])
+    sets = values.groupby(level="dataset")
+    if sets.ngroups >= FEWEST_SETS:
+        low, high = interval(sets.sum().to_numpy(), sets.size().to_numpy(), combined)
     value = combined(*values.mean().to_numpy())
-    return Cell(value, low, high, len(values), problems, len(sums), claim)
+    return Cell(value, low, high, len(values), problems, sets.ngroups, claim)
+
+
+def interval(sums: np.ndarray, counts: np.ndarray, combined: Callable[..., Any]) -> np.ndarray:
+    """The 95 % bootstrap interval of a number that is combined from means over problems.
+
+    Problems of one data set are no independent cases, so data sets are drawn. Plain percentiles are too narrow for so
+    few: they are widened as far as Student's interval is wider than the normal one with the biased variance, which is
+    the expanded percentile interval of Hesterberg (The American Statistician, 2015).
+
+    Args:
+        sums: One row per data set: the sums over its problems of each part.
+        counts: Number of problems of each data set.
+        combined: Makes one number of the means of the parts.
+    """
+    n = len(sums)
+    drawn = resampled(n, RESAMPLES)
+    means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)[:, None]
+    tail = stats.norm.cdf(stats.t.ppf(0.025, n - 1) * np.sqrt(n / (n - 1)))
+    return np.quantile(combined(*means.T), [tail, 1 - tail])
 
 
 def table(runs: pd.DataFrame) -> str:
-    """The claims at both budgets, with the median of CMALight's epochs by then."""
+    """The claims in both readings, at the shortest and at the longest budget of each."""
     lines = ["| claim | budget | printed | public code | verdict |", "|---|---|---|---|---|"]
     for row in ROWS:
-        for budget in STUDIES["public"]:
-            cells = [cell(Column(runs, study, "cmalight", budget), row) for study in READINGS]
+        for shown in (min, max):
+            budgets = [shown(STUDIES[study]) for study in READINGS]
+            columns = zip(READINGS, budgets, strict=True)
+            cells = [cell(Column(runs, study, "cmalight", time), row) for study, time in columns]
             if not any(one.deciding for one in cells):
                 continue  # known for whole runs alone
             printed, public = (one.verdict for one in cells)
             verdict = printed if printed == public else f"printed: {printed}; public code: {public}"
-            lines.append(f"| {row} | {budget:g} s | {cells[0]} | {cells[1]} | {verdict} |")
+            times = ", ".join(dict.fromkeys(f"{budget:g} s" for budget in budgets))
+            lines.append(f"| {row} | {times} | {cells[0]} | {cells[1]} | {verdict} |")
     return "\n".join(lines)
 
 
@@ -355,15 +395,24 @@ def _grid(
     return "\n".join(lines)
 
 
-def of_study(study: str, runs: pd.DataFrame) -> str:
-    """The losses of a further study over the variance, by solver and network."""
+def of_study(
+    study: str,
+    runs: pd.DataFrame,
+    title: str = "loss over variance",
+    cell_of: Callable[[pd.DataFrame], str] | None = None,
+) -> str:
+    """A table of a further study by solver and network: the losses over the variance, or what `cell_of` makes."""
     own = runs[runs["reading"] == study]
     rows = [
         (study, solver, LABELS.get(solver, solver.capitalize()))
         for solver in own["solver"].unique()
     ]
     networks = [f"[{one}]" for one in own["network"].unique()]
-    return _grid(own, "loss over variance", networks, rows, _relative_loss)
+    return _grid(own, title, networks, rows, cell_of or _relative_loss)
+
+
+def _left_and_loss(runs: pd.DataFrame) -> str:
+    return f"{_left(runs)}, {_relative_loss(runs)}"
 
 
 def areas(runs: pd.DataFrame) -> str:
@@ -527,27 +576,52 @@ def cifar_curves(points: pd.DataFrame) -> str:
 
 
 def cifar_table(points: pd.DataFrame) -> str:
-    """Where the runs on CIFAR-10 end, and at half of the time: medians of the starts."""
+    """Where the runs on CIFAR-10 end, and at half of the time: medians of the starts, and their range at the end."""
     lines = [
-        "| | starts | epochs, half time and end | training loss | accuracy on the test part |",
+        "| | starts | epochs, half time → end | training loss | accuracy on the test part |",
         "|---|---|---|---|---|",
     ]
-    most = points["seconds"].max()
-    for solver in CIFAR_COLOURS:
+    found = points["solver"].unique()
+    rows = [
+        (CIFAR_LABELS.get(name, name.capitalize()), name) for name in CIFAR_COLOURS if name in found
+    ]
+    for label, solver in [*rows, *best_rates(points)]:
         own = points[points["solver"] == solver]
-        if own.empty:
-            continue
-        ends = [
-            part.groupby("seed").tail(1).median(numeric_only=True)
-            for part in (own[own["seconds"] <= most / 2], own)
-        ]
+        early = _ends(own[own["seconds"] <= points["seconds"].max() / 2])
+        late = _ends(own)
         cells = [
-            " → ".join(f"{end[name]:{form}}" for end in ends)
+            _from_to(early[name], late[name], form)
             for name, form in (("epoch", ".1f"), ("train_loss", ".2f"), ("accuracy", ".1%"))
         ]
-        label = CIFAR_LABELS.get(solver, solver.capitalize())
         lines.append(f"| {label} | {own['seed'].nunique()} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def best_rates(points: pd.DataFrame) -> list[tuple[str, str]]:
+    """Label and solver of each rival's learning rate with the lowest loss, at the start that has all of its rates."""
+    at_end = _ends(points).set_index(["solver", "seed"])["train_loss"]
+    rows = []
+    for rival, default in DEFAULT_RATES.items():
+        others = [name for name in points["solver"].unique() if name.startswith(f"{rival} lr=")]
+        if not others:
+            continue
+        seed = points.loc[points["solver"] == others[0], "seed"].iloc[0]
+        best = min((rival, *others), key=lambda name, seed=seed: at_end[name, seed])
+        rate = float(best.partition("lr=")[2] or default)
+        label = CIFAR_LABELS.get(rival, rival.capitalize())
+        rows.append((f"{label}, lr {rate:g}: best of {1 + len(others)}", best))
+    return rows
+
+
+def _ends(points: pd.DataFrame) -> pd.DataFrame:
+    """The last point of each run."""
+    return points.sort_values("step", kind="stable").groupby(["solver", "seed"]).tail(1)
+
+
+def _from_to(early: pd.Series, late: pd.Series, form: str) -> str:
+    """Medians of the starts at half time and at the end, there with their range."""
+    ends = f" [{late.min():{form}}, {late.max():{form}}]" if len(late) > 1 else ""
+    return f"{early.median():{form}} → {late.median():{form}}{ends}"
 
 
 def outline(shares: pd.Series, left: float) -> str:
@@ -569,6 +643,9 @@ BLOCKS = {
     "plateau": plateau,
     "areas": areas,
     **{study: partial(of_study, study) for study in ("budget", "coff")},
+    "settings": partial(
+        of_study, "plateau", title="left the constant, loss over variance", cell_of=_left_and_loss
+    ),
 }
 
 
@@ -582,10 +659,9 @@ def study(folder: Path, workers: int) -> None:
 
 
 def specs_of(study: str) -> list[Path]:
-    """The specs of a study: its own, and for the two readings that of the big sets."""
-    own = HERE.parent / "studies" / f"paper-{study}.toml"
-    big = own.with_stem(f"{own.stem}-big")
-    return [own, *([big] if big.exists() else [])]
+    """The specs of a study."""
+    names = PARTS.get(study, (f"paper-{study}",))
+    return [HERE.parent / "studies" / f"{name}.toml" for name in names]
 
 
 def main() -> None:
@@ -598,10 +674,12 @@ def main() -> None:
     if options.run:
         study(options.run, options.workers)
         return
+    runs, cifar = pd.read_csv(RUNS), pd.read_csv(CIFAR)
     if options.collect:
-        collect(options.collect).to_csv(RUNS, index=False, float_format="%.6g")
-        points = collect_cifar(options.collect / "paper-cifar")
-        points.to_csv(CIFAR, index=False, float_format="%.6g")
+        runs = merged(runs, collect(options.collect), IDENTITY)
+        cifar = merged(cifar, collect_cifar(options.collect / "paper-cifar"), ["solver", "seed"])
+        runs.to_csv(RUNS, index=False, float_format="%.6g")
+        cifar.to_csv(CIFAR, index=False, float_format="%.6g")
     write(pd.read_csv(RUNS), pd.read_csv(CIFAR))
 
 
