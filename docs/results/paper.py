@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from pages import filled
-from scipy import stats
 
 from cmalight.bench import Results, load, performance_profile, solution_costs
-from cmalight.bench.analysis import ratios, resampled
+from cmalight.bench.analysis import ratios, resampled, tail
 
 HERE = Path(__file__).parent
 Row = tuple[Callable[..., tuple[list[pd.Series], int]], Callable[..., Any], tuple[float, float]]
@@ -302,9 +301,7 @@ def cell(column: Column, row: str) -> Cell:
 def interval(sums: np.ndarray, counts: np.ndarray, combined: Callable[..., Any]) -> np.ndarray:
     """The 95 % bootstrap interval of a number that is combined from means over problems.
 
-    Problems of one data set are no independent cases, so data sets are drawn. Plain percentiles are too narrow for so
-    few: they are widened as far as Student's interval is wider than the normal one with the biased variance, which is
-    the expanded percentile interval of Hesterberg (The American Statistician, 2015).
+    Problems of one data set are no independent cases, so data sets are drawn.
 
     Args:
         sums: One row per data set: the sums over its problems of each part.
@@ -314,8 +311,7 @@ def interval(sums: np.ndarray, counts: np.ndarray, combined: Callable[..., Any])
     n = len(sums)
     drawn = resampled(n, RESAMPLES)
     means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)[:, None]
-    tail = stats.norm.cdf(stats.t.ppf(0.025, n - 1) * np.sqrt(n / (n - 1)))
-    return np.quantile(combined(*means.T), [tail, 1 - tail])
+    return np.quantile(combined(*means.T), [tail(n), 1 - tail(n)])
 
 
 def table(runs: pd.DataFrame) -> str:

@@ -108,16 +108,3 @@ def test_an_interval_inside_the_claim_is_a_yes_and_one_outside_a_no(page, low, h
     assert page.Cell(0.5, low, high, 2, 4, 5, (0.0, 0.5)).verdict == verdict
     assert page.Cell(0.5, low, high, 1, 4, 5, (0.0, 0.5)).verdict == "not decided"
     assert page.Cell(0.5, low, high, 4, 4, 4, (0.0, 0.5)).verdict == "not decided"
-
-
-@pytest.mark.parametrize(("sets", "least"), [(5, 0.9), (9, 0.93)])
-def test_an_interval_holds_the_number_as_often_as_it_says_although_the_data_sets_are_few(page, sets, least):
-    """Plain percentiles hold 85 % with five sets and 90 % with nine."""
-    draw = np.random.default_rng(0)
-    held = []
-    for _ in range(400):
-        own, rival = draw.normal(size=(2, sets))
-        sums = np.stack([own, rival], axis=1)
-        low, high = page.interval(sums, np.ones(sets), lambda one, other: one - other)
-        held.append(low <= 0 <= high)
-    assert least < np.mean(held) < 0.97

@@ -30,7 +30,7 @@ LOSSES: tuple[str, ...] = get_args(Loss)
 TABLE_TAUS = (1e-1, 1e-2, 1e-4)
 # What a run reached, and what counts for one that failed: worse than anything that can be reached.
 REACHED = {"final_loss": np.inf, "best_loss": np.inf, "final_validation_loss": np.inf, "final_accuracy": -np.inf}
-AREA = {"limit": 100.0, "resamples": 2000, "level": 0.95, "fewest": 5}  # for the areas here and on the page
+AREA = {"limit": 100.0, "resamples": 5000, "level": 0.95, "fewest": 5}  # for the areas here and on the page
 
 
 def solution_costs(
@@ -160,8 +160,28 @@ def profile_area(costs: pandas.DataFrame, results: Results) -> pandas.DataFrame:
         drawn = resampled(len(sources), int(AREA["resamples"]))
         sums = np.array([gains[clusters == one].sum(axis=0) for one in range(len(sources))])
         means = sums[drawn].sum(axis=1) / np.bincount(clusters)[drawn].sum(axis=1)[:, None]
-        areas[1:] = np.quantile(means, [(1 - AREA["level"]) / 2, (1 + AREA["level"]) / 2], axis=0)
+        beyond = tail(len(sources))
+        areas[1:] = np.quantile(means, [beyond, 1 - beyond], axis=0)
     return pandas.DataFrame(areas.T, index=costs.columns, columns=["area", "low", "high"])
+
+
+def tail(cases: int) -> float:
+    """Fraction of bootstrap means to leave out at each end, for an interval of the level that it says.
+
+    Plain percentiles are too narrow for few cases: with five, a 95 % interval holds 85 %. These are widened as much as
+    Student's interval is wider than that of a normal distribution with the biased variance (the expanded percentile
+    interval of Hesterberg, The American Statistician, 2015).
+
+    Args:
+        cases: How many are resampled, at least two.
+
+    Returns:
+        The fraction, from 0 to 0.5.
+    """
+    from scipy import special  # type: ignore[import-untyped]
+
+    student = special.stdtrit(cases - 1, (1 - AREA["level"]) / 2)
+    return float(special.ndtr(student * np.sqrt(cases / (cases - 1))))
 
 
 def resampled(cases: int, resamples: int) -> npt.NDArray[np.int64]:

@@ -159,6 +159,9 @@ def page_data(results: Results) -> dict[str, Any]:
         "taus": TAUS,
         "tableTaus": analysis.TABLE_TAUS,
         "area": analysis.AREA,
+        "tails": [
+            analysis.tail(cases) for cases in range(2, 2 + results.runs["source"].nunique())
+        ],  # from two cases on
         "best": {column: analysis.BEST[measure] for measure, column in analysis.COLUMNS.items()},
     }
 

@@ -69,7 +69,7 @@ function resampled(cases, resamples) {
 
 // The area under the performance profile of one solver, and its bootstrap interval over source data sets, if enough.
 function areaOf(ratios, rows) {
-  const { limit, resamples, level, fewest } = data.area;
+  const { limit, resamples, fewest } = data.area;
   const gains = ratios.map((ratio) => Math.min(1, Math.max(0, 1 - Math.log(ratio) / Math.log(limit))));
   const area = sum(gains) / gains.length;
   const sets = [...Map.groupBy(gains.keys(), (n) => data.problems[rows[n].problem].source).values()];
@@ -79,7 +79,8 @@ function areaOf(ratios, rows) {
     const chosen = [...drawn.subarray(k * sets.length, (k + 1) * sets.length)];
     return sum(chosen.map((one) => sums[one])) / sum(chosen.map((one) => sets[one].length));
   });
-  return [area, quantile(means, (1 - level) / 2), quantile(means, (1 + level) / 2)];
+  const beyond = data.tails[sets.length - 2];
+  return [area, quantile(means, beyond), quantile(means, 1 - beyond)];
 }
 
 // Median and quartiles over the seeds: at each x the last value of each run; after its end a failed run is infinite.
