@@ -41,7 +41,7 @@ PARTS = {
     "public": ("paper-public", "paper-public-big"),
     "printed": ("paper-printed", "paper-printed-big"),
     "plateau": ("paper-plateau", "paper-plateau-reshuffled"),
-    "cifar": ("paper-cifar", "paper-cifar-rivals"),
+    "cifar": ("paper-cifar", "paper-cifar-public", "paper-cifar-rivals"),
 }
 IDENTITY = ["reading", "dataset", "network", "solver", "seed"]
 RIVALS = (

@@ -1,12 +1,16 @@
 """The page on the paper shows the numbers of the runs that are published beside it, and no others."""
 
+import itertools
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from torch import nn
 
 from cmalight.bench import plan, read_spec
+from cmalight.models import layered
 from tests.helpers import script
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -108,3 +112,22 @@ def test_an_interval_inside_the_claim_is_a_yes_and_one_outside_a_no(page, low, h
     assert page.Cell(0.5, low, high, 2, 4, 5, (0.0, 0.5)).verdict == verdict
     assert page.Cell(0.5, low, high, 1, 4, 5, (0.0, 0.5)).verdict == "not decided"
     assert page.Cell(0.5, low, high, 4, 4, 4, (0.0, 0.5)).verdict == "not decided"
+
+
+@pytest.mark.parametrize(
+    ("make", "passed"),
+    [
+        (lambda: layered("10x50", 40), 1 / (4 * 3**0.5)),
+        (lambda: script("docs/studies/networks.py").xavier(40, 1, "10x50"), 1 / 4),
+    ],
+)
+def test_a_sigmoid_layer_passes_on_a_seventh_of_the_differences_and_a_quarter_from_xaviers_weights(make, passed):
+    torch.manual_seed(0)
+    x = torch.rand(1000, 40, dtype=torch.float64)
+    spread = []
+    for layer in make().double():
+        x = layer(x)
+        if isinstance(layer, nn.Sigmoid):
+            spread.append(x.std(0).mean().item())
+    ratios = [after / before for before, after in itertools.pairwise(spread)]
+    assert np.exp(np.log(ratios).mean()) == pytest.approx(passed, rel=0.1)

@@ -83,7 +83,7 @@ def resnet(depth: int, *, classes: int = 10, channels: int = 3, width: int = 64)
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-    # A step takes two thirds of the time on a processor.
+    # A step takes 0.6 (width 4) to 0.8 (width 64) of the time on a processor.
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network
 
