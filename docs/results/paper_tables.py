@@ -1,0 +1,206 @@
+"""The other tables of paper.md and its appendix."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from paper_claims import BIG, READINGS, SMALL, all_costs, left_the_constant, shares_of_area, table
+from paper_runs import longest
+
+NETWORKS = ("1x50", "3x20", "5x50", "10x50")
+KINDS = {"small": SMALL, "big": BIG}
+PLATEAU = (
+    ("printed", "cmalight", "CMALight, printed"),
+    ("public", "cmalight", "CMALight, public code"),
+    ("public", "cma", "CMA, public code"),
+    ("public", "ig", "IG, public code"),
+    ("public", "adadelta", "Adadelta"),
+    ("public", "adagrad", "Adagrad"),
+    ("public", "adam", "Adam"),
+    ("public", "auto", "`Auto`"),
+)
+COLOURS = {
+    "cmalight": "#0072b2",
+    "cma": "#56b4e9",
+    "ig": "#999999",
+    "adam": "#d55e00",
+    "adagrad": "#e69f00",
+    "adadelta": "#cc79a7",
+}
+LABELS = {"cmalight": "CMALight", "coff": "COFF_IG", "cma": "CMA", "ig": "IG", "auto": "`Auto`"}
+CIFAR_COLOURS = {
+    "cmalight, printed": "#56b4e9",
+    "cmalight, public code": "#0072b2",
+    "adam": "#d55e00",
+    "adagrad": "#e69f00",
+    "adadelta": "#cc79a7",
+    "sgd-momentum": "#999999",
+    "auto": "#000000",
+}
+CIFAR_LABELS = {
+    "cmalight, printed": "CMALight, printed",
+    "cmalight, public code": "CMALight, public",
+    "sgd-momentum": "SGD, momentum",
+    "auto": "Auto",
+}
+# Torch's defaults, with which the rivals on CIFAR-10 have three starts.
+DEFAULT_RATES = {"adam": 1e-3, "adagrad": 1e-2, "adadelta": 1.0, "sgd-momentum": 1e-3}
+
+
+def epochs(runs: pd.DataFrame) -> str:
+    """How many epochs a run has, by solver and study: medians by network at the longest budget."""
+    return _by_network(longest(runs), "epochs", lambda there: f"{there['epochs'].median():,.0f}")
+
+
+def plateau(runs: pd.DataFrame) -> str:
+    """How many runs left the constant by network, at the shortest and at the longest budget."""
+    return _by_network(runs, "left the constant", _left)
+
+
+def losses(runs: pd.DataFrame) -> str:
+    """The loss over the variance by network: geometric means over data sets and starts, at both budgets."""
+    return _by_network(runs, "loss over variance", _relative_loss)
+
+
+def areas(runs: pd.DataFrame) -> str:
+    """Areas under the performance profiles, on the problems that decide, at the largest budget."""
+    solvers = [solver for solver in COLOURS if has(runs, "public", solver)]
+    names = [LABELS.get(solver, solver.capitalize()) for solver in solvers]
+    lines = [
+        f"| reading, sets, precision | problems | {' | '.join(names)} |",
+        "|---|" + "---|" * (len(names) + 1),
+    ]
+    for reading, title in READINGS.items():
+        for kind, datasets in KINDS.items():
+            for tau in ("0.1", "0.0001"):
+                costs = all_costs(runs, reading, f"work_{tau}", datasets)
+                found = shares_of_area(costs).mean() if len(costs) else {}
+                cells = [f"{found[name]:.2f}" if name in found else "–" for name in solvers]
+                lines.append(f"| {title}, {kind}, {tau} | {len(costs)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def of_study(
+    study: str,
+    runs: pd.DataFrame,
+    title: str = "loss over variance",
+    cell_of: Callable[[pd.DataFrame], str] | None = None,
+) -> str:
+    """A table of a further study by solver and network: the losses over the variance, or what `cell_of` makes."""
+    own = runs[runs["reading"] == study]
+    rows = [
+        (study, solver, LABELS.get(solver, solver.capitalize()))
+        for solver in own["solver"].unique()
+    ]
+    networks = [f"[{one}]" for one in own["network"].unique()]
+    return _grid(own, title, networks, rows, cell_of or _relative_loss)
+
+
+def _by_network(runs: pd.DataFrame, title: str, cell_of: Callable[[pd.DataFrame], str]) -> str:
+    rows = [row for row in PLATEAU if has(runs, *row[:2])]
+    return _grid(runs, title, [f"[{one}]" for one in NETWORKS], rows, cell_of)
+
+
+def _grid(
+    runs: pd.DataFrame,
+    title: str,
+    networks: list[str],
+    rows: Iterable[tuple[str, str, str]],
+    cell_of: Callable[[pd.DataFrame], str],
+) -> str:
+    """One row per study and solver, one column per network, the budgets of a cell one after the other."""
+    lines = [f"| {title} | {' | '.join(networks)} |", "|---|" + "---|" * len(networks)]
+    for study, solver, label in rows:
+        own = runs[(runs["reading"] == study) & (runs["solver"] == solver)]
+        cells = []
+        for network in networks:
+            there = own[own["network"] == network.strip("[]")]
+            found = [cell_of(at) for _, at in there.groupby("budget")]
+            cells.append(" → ".join(dict.fromkeys(found)))
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def has(runs: pd.DataFrame, reading: str, solver: str) -> bool:
+    """Whether there are runs of a solver in a reading."""
+    return bool(((runs["reading"] == reading) & (runs["solver"] == solver)).any())
+
+
+def _left(runs: pd.DataFrame) -> str:
+    return f"{left_the_constant(runs).sum()} of {len(runs)}"
+
+
+def _relative_loss(runs: pd.DataFrame) -> str:
+    """A run that failed or diverged counts as one that stayed at the constant."""
+    relative = (runs["loss"] / runs["variance"]).fillna(1.0).clip(lower=1e-12)
+    return f"{np.exp(np.log(relative).mean()):.2g}"
+
+
+def _left_and_loss(runs: pd.DataFrame) -> str:
+    return f"{_left(runs)}, {_relative_loss(runs)}"
+
+
+def cifar_table(points: pd.DataFrame) -> str:
+    """Where the runs on CIFAR-10 end, and at half of the time: medians of the starts, and their range at the end."""
+    lines = [
+        "| | starts | epochs, half time → end | training loss | accuracy on the test part |",
+        "|---|---|---|---|---|",
+    ]
+    found = points["solver"].unique()
+    rows = [
+        (CIFAR_LABELS.get(name, name.capitalize()), name) for name in CIFAR_COLOURS if name in found
+    ]
+    for label, solver in [*rows, *best_rates(points)]:
+        own = points[points["solver"] == solver]
+        early = _ends(own[own["seconds"] <= points["seconds"].max() / 2])
+        late = _ends(own)
+        cells = [
+            _from_to(early[name], late[name], form)
+            for name, form in (("epoch", ".1f"), ("train_loss", ".2f"), ("accuracy", ".1%"))
+        ]
+        lines.append(f"| {label} | {own['seed'].nunique()} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def best_rates(points: pd.DataFrame) -> list[tuple[str, str]]:
+    """Label and solver of each rival's learning rate with the lowest loss, at the start that has all of its rates."""
+    at_end = _ends(points).set_index(["solver", "seed"])["train_loss"]
+    rows = []
+    for rival, default in DEFAULT_RATES.items():
+        others = [name for name in points["solver"].unique() if name.startswith(f"{rival} lr=")]
+        if not others:
+            continue
+        seed = points.loc[points["solver"] == others[0], "seed"].iloc[0]
+        best = min((rival, *others), key=lambda name, seed=seed: at_end[name, seed])
+        rate = float(best.partition("lr=")[2] or default)
+        label = CIFAR_LABELS.get(rival, rival.capitalize())
+        rows.append((f"{label}, lr {rate:g}: best of {1 + len(others)}", best))
+    return rows
+
+
+def _ends(points: pd.DataFrame) -> pd.DataFrame:
+    """The last point of each run."""
+    return points.sort_values("step", kind="stable").groupby(["solver", "seed"]).tail(1)
+
+
+def _from_to(early: pd.Series, late: pd.Series, form: str) -> str:
+    """Medians of the starts at half time and at the end, there with their range."""
+    ends = f" [{late.min():{form}}, {late.max():{form}}]" if len(late) > 1 else ""
+    return f"{early.median():{form}} → {late.median():{form}}{ends}"
+
+
+CIFAR_BLOCKS = {"cifar": cifar_table}
+
+
+BLOCKS = {
+    "table": table,
+    "epochs": epochs,
+    "losses": losses,
+    "plateau": plateau,
+    "areas": areas,
+    **{study: partial(of_study, study) for study in ("budget", "coff")},
+    "settings": partial(
+        of_study, "plateau", title="left the constant, loss over variance", cell_of=_left_and_loss
+    ),
+}
