@@ -56,6 +56,12 @@ def test_the_published_runs_are_those_of_the_studies(page, runs):
             assert len(own) == len(wanted)
 
 
+def test_the_published_runs_on_cifar_10_are_those_of_their_studies(page, cifar):
+    planned = [run for spec in page.specs_of("cifar") for run in plan(read_spec(spec))]
+    assert set(zip(cifar["solver"], cifar["seed"], strict=True)) == {(run.solver_label, run.seed) for run in planned}
+    assert cifar["seconds"].max() < 1.05 * max(run.seconds for run in planned)
+
+
 def test_what_is_published_is_small(page):
     assert page.RUNS.stat().st_size + page.CIFAR.stat().st_size < 800_000
 
