@@ -81,20 +81,31 @@ def areas(runs: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def of_study(
-    study: str,
-    runs: pd.DataFrame,
-    title: str = "loss over variance",
-    cell_of: Callable[[pd.DataFrame], str] | None = None,
-) -> str:
-    """A table of a further study by solver and network: the losses over the variance, or what `cell_of` makes."""
+def of_study(study: str, runs: pd.DataFrame) -> str:
+    """The losses of a further study over the variance, by solver and network."""
     own = runs[runs["reading"] == study]
     rows = [
         (study, solver, LABELS.get(solver, solver.capitalize()))
         for solver in own["solver"].unique()
     ]
     networks = [f"[{one}]" for one in own["network"].unique()]
-    return _grid(own, title, networks, rows, cell_of or _relative_loss)
+    return _grid(own, "loss over variance", networks, rows, _relative_loss)
+
+
+def settings(runs: pd.DataFrame) -> str:
+    """What leaves the constant: one row per network and its first weights, one column per setting of CMALight."""
+    own = runs[runs["reading"] == "plateau"]
+    columns = list(own["solver"].unique())
+    lines = [f"| network, first weights | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
+    for network in own["network"].unique():
+        size, _, weights = network.partition(", ")
+        there = own[own["network"] == network]
+        cells = [
+            f"{_left(run)}, {_relative_loss(run)}"
+            for run in (there[there["solver"] == one] for one in columns)
+        ]
+        lines.append(f"| [{size}], {weights or 'torch'} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def _by_network(runs: pd.DataFrame, title: str, cell_of: Callable[[pd.DataFrame], str]) -> str:
@@ -135,10 +146,6 @@ def _relative_loss(runs: pd.DataFrame) -> str:
     """A run that failed or diverged counts as one that stayed at the constant."""
     relative = (runs["loss"] / runs["variance"]).fillna(1.0).clip(lower=1e-12)
     return f"{np.exp(np.log(relative).mean()):.2g}"
-
-
-def _left_and_loss(runs: pd.DataFrame) -> str:
-    return f"{_left(runs)}, {_relative_loss(runs)}"
 
 
 def cifar_table(points: pd.DataFrame) -> str:
@@ -200,7 +207,5 @@ BLOCKS = {
     "plateau": plateau,
     "areas": areas,
     **{study: partial(of_study, study) for study in ("budget", "coff")},
-    "settings": partial(
-        of_study, "plateau", title="left the constant, loss over variance", cell_of=_left_and_loss
-    ),
+    "settings": settings,
 }

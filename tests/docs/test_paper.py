@@ -121,18 +121,14 @@ def test_an_interval_inside_the_claim_is_a_yes_and_one_outside_a_no(claims, low,
     assert claims.Cell(0.5, low, high, 4, 4, 4, (0.0, 0.5)).verdict == "not decided"
 
 
-@pytest.mark.parametrize(
-    ("make", "passed"),
-    [
-        (lambda: layered("10x50", 40), 1 / (4 * 3**0.5)),
-        (lambda: script("docs/studies/networks.py").xavier(40, 1, "10x50"), 1 / 4),
-    ],
-)
-def test_a_sigmoid_layer_passes_on_a_seventh_of_the_differences_and_a_quarter_from_xaviers_weights(make, passed):
+@pytest.mark.parametrize(("gain", "passed"), [(None, 1 / (4 * 3**0.5)), (1, 1 / 4), (4, 0.63)])
+def test_how_much_of_the_differences_between_samples_a_sigmoid_layer_passes_on(gain, passed):
     torch.manual_seed(0)
+    xavier = script("docs/studies/networks.py").xavier
+    network = layered("10x50", 40) if gain is None else xavier(40, 1, "10x50", gain)
     x = torch.rand(1000, 40, dtype=torch.float64)
     spread = []
-    for layer in make().double():
+    for layer in network.double():
         x = layer(x)
         if isinstance(layer, nn.Sigmoid):
             spread.append(x.std(0).mean().item())
