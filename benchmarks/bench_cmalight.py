@@ -19,19 +19,21 @@ from cmalight.datasets import load_dataset
 from cmalight.models import layered
 
 SEEDS = (0, 1, 2)
-PRINTED: dict[str, Any] = {"lr": 0.5, "gamma": 1e-2, "order": "reshuffle", "batch_size": 128, "xavier": False}
+PRINTED: dict[str, Any] = {"lr": 0.5, "gamma": 1e-2, "order": "reshuffle", "batch_size": 128, "gain": None}
 PUBLIC = {**PRINTED, "lr": 0.05, "gamma": 1e-6, "order": "fixed"}
 SETTINGS = {
     "Table 3, reshuffled: the defaults": PRINTED,
     "fixed order": {**PRINTED, "order": "fixed"},
     "γ = 10⁻⁶": {**PRINTED, "gamma": 1e-6},
-    "Xavier": {**PRINTED, "xavier": True},
+    "Xavier": {**PRINTED, "gain": 1.0},
+    "Xavier, gain 4": {**PRINTED, "gain": 4.0},
     "batches of 32": {**PRINTED, "batch_size": 32},
     "fixed order, γ = 10⁻⁶": {**PUBLIC, "lr": 0.5},
     "fixed order, γ = 10⁻⁶, ζ⁰ = 0.05: the public code": PUBLIC,
-    "fixed order, γ = 10⁻⁶, Xavier": {**PUBLIC, "lr": 0.5, "xavier": True},
+    "fixed order, γ = 10⁻⁶, Xavier": {**PUBLIC, "lr": 0.5, "gain": 1.0},
+    "fixed order, γ = 10⁻⁶, Xavier, gain 4": {**PUBLIC, "lr": 0.5, "gain": 4.0},
     "fixed order, γ = 10⁻⁶, batches of 32": {**PUBLIC, "lr": 0.5, "batch_size": 32},
-    "fixed order, γ = 10⁻⁶, batches of 32, Xavier": {**PUBLIC, "lr": 0.5, "batch_size": 32, "xavier": True},
+    "fixed order, γ = 10⁻⁶, batches of 32, Xavier": {**PUBLIC, "lr": 0.5, "batch_size": 32, "gain": 1.0},
 }
 
 
@@ -39,10 +41,10 @@ def share_left(x: Tensor, y: Tensor, setting: dict[str, Any], seed: int) -> tupl
     """What is left of the variance of the targets, and the evaluations per epoch."""
     torch.manual_seed(seed)
     model = layered("3x20", x.shape[1])
-    if setting["xavier"]:
+    if setting["gain"] is not None:
         for layer in model.modules():
             if isinstance(layer, nn.Linear):
-                nn.init.xavier_uniform_(layer.weight)
+                nn.init.xavier_uniform_(layer.weight, setting["gain"])
                 nn.init.zeros_(layer.bias)
     result = fit(
         model,

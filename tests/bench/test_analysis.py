@@ -170,7 +170,7 @@ def test_resampled_data_sets_bring_all_their_problems():
 
 @pytest.mark.parametrize(("cases", "least"), [(5, 0.9), (9, 0.93)])
 def test_an_interval_holds_the_mean_about_as_often_as_it_says_although_the_cases_are_few(cases, least):
-    """Plain percentiles hold 85 % with five cases and 90 % with nine."""
+    """Cases of a normal distribution, of which plain percentiles hold 85 % with five and 90 % with nine."""
     values = np.random.default_rng(0).normal(size=(1000, cases))
     drawn = resampled(cases, 2000)
     ends = [np.quantile(one[drawn].mean(axis=1), [tail(cases), 1 - tail(cases)]) for one in values]
@@ -178,7 +178,7 @@ def test_an_interval_holds_the_mean_about_as_often_as_it_says_although_the_cases
     assert least < held < 0.97
 
 
-def test_of_many_cases_an_interval_leaves_out_the_plain_percentiles():
+def test_of_many_cases_an_interval_ends_at_the_plain_percentiles():
     assert tail(10**6) == pytest.approx(0.025, rel=1e-4)
 
 

@@ -57,6 +57,13 @@ def test_measuring_changes_nothing_whatever_its_spacing(solver):
 
 def test_the_grid_of_measured_steps_may_begin_later():
     assert result_of(epochs=4, spacing=2.0, first_point=4).points.step == [0, 4, 8, 12]
+    assert result_of(epochs=1, first_point=1000).points.step == [0, 3]
+
+
+def test_what_is_measured_does_not_depend_on_how_many_samples_are_measured_at_once(monkeypatch):
+    before = result_of(epochs=1).points.train_loss
+    monkeypatch.setattr("cmalight.bench.training._NUMBERS_AT_ONCE", 70)  # seven of ten numbers
+    assert result_of(epochs=1).points.train_loss == pytest.approx(before, rel=1e-6)
 
 
 def test_the_solvers_of_a_problem_see_the_same_weights_and_the_same_batches():

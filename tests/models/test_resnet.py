@@ -64,7 +64,11 @@ def test_bad_options_are_named(arguments, message):
         resnet(**arguments)
 
 
-def test_maps_are_kept_in_the_order_in_which_convolutions_are_fast():
-    maps = resnet(18, width=4)[:-3](torch.randn(2, 3, 32, 32))
+def test_maps_are_in_the_order_in_which_convolutions_are_fast_and_weights_in_the_usual_one():
+    network = resnet(18, width=4)
+    maps = network[:-3](torch.randn(2, 3, 32, 32))
     assert maps.is_contiguous(memory_format=torch.channels_last)
     assert not maps.is_contiguous()
+    network(torch.randn(2, 3, 32, 32)).sum().backward()
+    assert all(p.is_contiguous() and p.grad.is_contiguous() for p in network.parameters())
+    torch.nn.utils.parameters_to_vector(p.grad for p in network.parameters())  # as L-BFGS has them

@@ -27,7 +27,7 @@ from cmalight.training import FitResult, Position, accuracy, fit, make_solver, m
 
 # A forward pass over the data, in training passes (forward and backward); see `Points`.
 _FORWARD_FRACTION = 1 / 3
-_MEASURED_AT_ONCE = 1000, 400_000  # samples, and numbers in them, at most: activations of images leave the cache
+_SAMPLES_AT_ONCE, _NUMBERS_AT_ONCE = 1000, 400_000  # that are measured: activations of more images leave the cache
 _WARM_UP_BATCHES = 2
 _DECISIONS = set(Outcome.__members__) - {"UNCONTROLLED", "NO_STEP"}
 _ABSURD = 1e6  # times the loss at the start, or times 1 if that is smaller
@@ -235,8 +235,8 @@ class Recorder:
 
     def _evaluation(self, data: Arrays) -> tuple[TensorBatches, Evaluator | None]:
         """The data in large batches, and the kernel's evaluation of them if it knows the model and the loss."""
-        samples, numbers = _MEASURED_AT_ONCE
-        batch_size = max(1, min(samples, numbers // data[0].shape[1:].numel()))
+        numbers = max(1, data[0].shape[1:].numel())
+        batch_size = max(1, min(_SAMPLES_AT_ONCE, _NUMBERS_AT_ONCE // numbers))
         batches = TensorBatches(*data, batch_size=batch_size, order="fixed")
         with suppress(CannotCompile):
             if self._run.engine != "eager":

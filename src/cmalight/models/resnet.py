@@ -51,6 +51,18 @@ class Residual(nn.Module):
         return functional.relu(self.branch(x) + self.shortcut(x))
 
 
+class ChannelsLastConv2d(nn.Conv2d):
+    """A convolution that puts its input into torch's `channels_last` order, which later layers keep.
+
+    On a processor a step of ResNet-18 then takes 0.6 to 0.8 of the time (widths 4 to 64). The weights stay in the usual
+    order, because some optimizers, L-BFGS among them, need it.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the maps in `channels_last` order."""
+        return super().forward(x.contiguous(memory_format=torch.channels_last))
+
+
 def resnet(depth: int, *, classes: int = 10, channels: int = 3, width: int = 64) -> nn.Sequential:
     """Build a ResNet-18, -34, -50, -101 or -152 for images (batch, channels, height, width).
 
@@ -62,7 +74,7 @@ def resnet(depth: int, *, classes: int = 10, channels: int = 3, width: int = 64)
 
     Returns:
         An `nn.Sequential` of convolution, BatchNorm, ReLU, `Residual` blocks, pooling, flattening and a linear head,
-        with He's initial weights for convolutions and torch's for the rest, in torch's `channels_last` format.
+        with He's initial weights for convolutions and torch's for the rest.
 
     Raises:
         ValueError: There is no such depth, or an argument is out of its range.
@@ -72,7 +84,8 @@ def resnet(depth: int, *, classes: int = 10, channels: int = 3, width: int = 64)
     check_whole("channels", channels, least=1)
     check_whole("width", width, least=1)
     bottleneck, repeats = _PLANS[depth]
-    network = nn.Sequential(*_convolution(channels, width, 3, 1), nn.ReLU(inplace=True))
+    stem = ChannelsLastConv2d(channels, width, 3, padding=1, bias=False)
+    network = nn.Sequential(stem, nn.BatchNorm2d(width), nn.ReLU(inplace=True))
     inputs = width
     for stage, count in enumerate(repeats):
         for stride in [2 if stage else 1, *[1] * (count - 1)]:
@@ -83,8 +96,6 @@ def resnet(depth: int, *, classes: int = 10, channels: int = 3, width: int = 64)
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-    # A step takes 0.6 (width 4) to 0.8 (width 64) of the time on a processor.
-    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network
 
 
