@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 from pages import filled
 from paper_figures import FIGURES, cifar_curves
-from paper_runs import STUDIES, collect, collect_cifar, merged, specs_of
+from paper_runs import STUDIES, collect, collect_cifar, renewed, specs_of
 from paper_tables import BLOCKS, CIFAR_BLOCKS
 
 HERE = Path(__file__).parent
@@ -55,10 +55,9 @@ def main() -> None:
         study(options.run, options.workers)
         return
     if options.collect:
-        runs = merged(pd.read_csv(RUNS), collect(options.collect), ["reading", *START])
+        runs = renewed(pd.read_csv(RUNS), collect(options.collect), ["reading", *START])
+        cifar = renewed(pd.read_csv(CIFAR), collect_cifar(options.collect), ["solver", "seed"])
         runs.to_csv(RUNS, index=False, float_format="%.6g")
-        points = collect_cifar(options.collect / "paper-cifar")
-        cifar = merged(pd.read_csv(CIFAR), points, ["solver", "seed"])
         cifar.to_csv(CIFAR, index=False, float_format="%.6g")
     for file, text in written(pd.read_csv(RUNS), pd.read_csv(CIFAR)).items():
         file.write_text(text, encoding="utf-8")

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from paper_claims import READINGS, WORST_RATIO, all_costs
 from paper_runs import TAUS, longest
-from paper_tables import CIFAR_COLOURS, CIFAR_LABELS, COLOURS, KINDS, LABELS
+from paper_tables import CIFAR_COLOURS, CIFAR_LABELS, COLOURS, KINDS, LABELS, at_times
 
 from cmalight.bench import performance_profile
 
@@ -18,7 +18,7 @@ def profiles(runs: pd.DataFrame, tau: str) -> str:
     lines = opened(640)
     for top, (reading, title) in zip((0, 310), READINGS.items(), strict=True):
         for left, (kind, datasets) in zip((50, 370), KINDS.items(), strict=True):
-            costs = all_costs(runs, reading, f"work_{tau}", datasets)
+            costs = all_costs(runs, reading, tau, datasets)
             lines.append(f'<g transform="translate(0 {top})">')
             heading = f"{title}, {kind} sets: {len(costs)} problems"
             lines.append(f'<text x="{left}" y="24" font-weight="bold">{heading}</text>')
@@ -72,6 +72,8 @@ def cifar_curves(points: pd.DataFrame) -> str:
     """Fig. 5: accuracy on the test part and training loss against time; medians of the starts."""
     lines, width = opened(300), 240
     most = points["seconds"].max()
+    times = np.linspace(0, most, 81)
+    medians = at_times(points, times).groupby(["solver", "seconds"]).median()
     step = 10.0 ** np.floor(np.log10(most))
     across = [(width * x / most, f"{x:g}") for x in np.arange(0, most + 1, step)]
     panels = (("accuracy", "accuracy on the test part"), ("train_loss", "training loss"))
@@ -81,22 +83,16 @@ def cifar_curves(points: pd.DataFrame) -> str:
         upwards = [(part, f"{part * highest:g}") for part in (0, 0.2, 0.4, 0.6, 0.8, 1)]
         lines += frame(left, width, across, upwards, "seconds of the processor")
         for solver, colour in CIFAR_COLOURS.items():
-            own = points[points["solver"] == solver]
-            if own.empty:
+            if solver not in medians.index:
                 continue
-            curve = own.groupby("step")[["seconds", column]].median().sort_index()
-            heights = (curve[column] / highest).clip(0, 1)
-            places = zip(curve["seconds"], heights, strict=True)
+            heights = (medians.loc[solver, column] / highest).clip(0, 1)
+            places = zip(times, heights, strict=True)
             outline = " ".join(
                 f"{left + width * x / most:.1f},{250 - 210 * y:.1f}" for x, y in places
             )
             style = f'fill="none" stroke="{colour}" stroke-width="2"'
             lines.append(f'<polyline points="{outline}" {style}/>')
-    shown = {
-        solver: colour
-        for solver, colour in CIFAR_COLOURS.items()
-        if (points["solver"] == solver).any()
-    }
+    shown = {solver: colour for solver, colour in CIFAR_COLOURS.items() if solver in medians.index}
     return "\n".join([*lines, *legend(shown, left=610), "</svg>", ""])
 
 

@@ -26,8 +26,8 @@ PARTS = {
 TAUS = ("0.1", "0.01", "0.0001")
 
 
-def collect(folder: Path) -> pd.DataFrame:
-    """One row per run and budget of the studies in a folder, with what the page needs of it.
+def collect(folder: Path) -> list[pd.DataFrame]:
+    """For each study that is in a folder one row per run and budget, with what the page needs of it.
 
     Costs are in passes over the data, an evaluation counting as a third of one; targets are set by the paper's solvers
     together. Acceptance is known for the whole run alone.
@@ -41,12 +41,14 @@ def collect(folder: Path) -> pd.DataFrame:
         results = load(folder / f"paper-{study}").recorded()
         names = results.runs["dataset"].unique()
         variances = {name: float(load_dataset(name).y_train.var()) for name in names}
+        rows = []
         for budget in budgets:
             table = within(results, budget, is_last=budget == max(budgets))
             table["variance"] = table["dataset"].map(variances)
             table["network"] = table["network"].str.removeprefix("paper:")
-            parts.append(table.assign(reading=study, budget=budget))
-    return pd.concat(parts, ignore_index=True)
+            rows.append(table.assign(reading=study, budget=budget))
+        parts.append(pd.concat(rows))
+    return parts
 
 
 def within(results: Results, budget: float, *, is_last: bool) -> pd.DataFrame:
@@ -70,20 +72,23 @@ def within(results: Results, budget: float, *, is_last: bool) -> pd.DataFrame:
     return table.drop(columns="problem").reset_index()
 
 
-def collect_cifar(folder: Path) -> pd.DataFrame:
-    """Loss and accuracy of each run at its measured points."""
-    results = load(folder).recorded()
+def collect_cifar(folder: Path) -> list[pd.DataFrame]:
+    """Loss and accuracy of each run on CIFAR-10 at its measured points, if there are any in a folder."""
+    if not (folder / "paper-cifar").is_dir():
+        return []
+    results = load(folder / "paper-cifar").recorded()
     runs = results.runs[["key", "solver", "seed"]]
     columns = ["solver", "seed", "step", "seconds", "epoch", "train_loss", "accuracy"]
-    return results.points.merge(runs, on="key")[columns]
+    return [results.points.merge(runs, on="key")[columns]]
 
 
-def merged(old: pd.DataFrame, new: pd.DataFrame, identity: list[str]) -> pd.DataFrame:
-    """The new rows, and those old ones whose run is not among them."""
-    known = pd.MultiIndex.from_frame(new[identity])
-    return pd.concat(
-        [old[~pd.MultiIndex.from_frame(old[identity]).isin(known)], new], ignore_index=True
-    )
+def renewed(old: pd.DataFrame, parts: list[pd.DataFrame], identity: list[str]) -> pd.DataFrame:
+    """The old rows with those of newer runs in the place of the same runs."""
+    for new in parts:
+        known = pd.MultiIndex.from_frame(new[identity])
+        kept = ~pd.MultiIndex.from_frame(old[identity]).isin(known)
+        old = pd.concat([old[kept], new], ignore_index=True)
+    return old
 
 
 def specs_of(study: str) -> list[Path]:

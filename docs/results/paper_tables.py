@@ -5,21 +5,20 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-from paper_claims import BIG, READINGS, SMALL, all_costs, left_the_constant, shares_of_area, table
+from paper_claims import (
+    BIG,
+    PAPER,
+    READINGS,
+    SMALL,
+    all_costs,
+    left_the_constant,
+    shares_of_area,
+    table,
+)
 from paper_runs import longest
 
 NETWORKS = ("1x50", "3x20", "5x50", "10x50")
 KINDS = {"small": SMALL, "big": BIG}
-PLATEAU = (
-    ("printed", "cmalight", "CMALight, printed"),
-    ("public", "cmalight", "CMALight, public code"),
-    ("public", "cma", "CMA, public code"),
-    ("public", "ig", "IG, public code"),
-    ("public", "adadelta", "Adadelta"),
-    ("public", "adagrad", "Adagrad"),
-    ("public", "adam", "Adam"),
-    ("public", "auto", "`Auto`"),
-)
 COLOURS = {
     "cmalight": "#0072b2",
     "cma": "#56b4e9",
@@ -44,6 +43,12 @@ CIFAR_LABELS = {
     "sgd-momentum": "SGD, momentum",
     "auto": "Auto",
 }
+# Study, solver and label of the rows of tables by network.
+SOLVERS = [
+    (study, solver, f"{LABELS.get(solver, solver.capitalize())}, {reading}")
+    for study, reading in READINGS.items()
+    for solver in (*PAPER, "auto")
+]
 # Torch's defaults, with which the rivals on CIFAR-10 have three starts.
 DEFAULT_RATES = {"adam": 1e-3, "adagrad": 1e-2, "adadelta": 1.0, "sgd-momentum": 1e-3}
 
@@ -74,7 +79,7 @@ def areas(runs: pd.DataFrame) -> str:
     for reading, title in READINGS.items():
         for kind, datasets in KINDS.items():
             for tau in ("0.1", "0.0001"):
-                costs = all_costs(runs, reading, f"work_{tau}", datasets)
+                costs = all_costs(runs, reading, tau, datasets)
                 found = shares_of_area(costs).mean() if len(costs) else {}
                 cells = [f"{found[name]:.2f}" if name in found else "–" for name in solvers]
                 lines.append(f"| {title}, {kind}, {tau} | {len(costs)} | {' | '.join(cells)} |")
@@ -109,7 +114,7 @@ def settings(runs: pd.DataFrame) -> str:
 
 
 def _by_network(runs: pd.DataFrame, title: str, cell_of: Callable[[pd.DataFrame], str]) -> str:
-    rows = [row for row in PLATEAU if has(runs, *row[:2])]
+    rows = [row for row in SOLVERS if has(runs, *row[:2])]
     return _grid(runs, title, [f"[{one}]" for one in NETWORKS], rows, cell_of)
 
 
@@ -149,19 +154,20 @@ def _relative_loss(runs: pd.DataFrame) -> str:
 
 
 def cifar_table(points: pd.DataFrame) -> str:
-    """Where the runs on CIFAR-10 end, and at half of the time: medians of the starts, and their range at the end."""
+    """The runs on CIFAR-10 at half of the time and at the end: medians of the starts, and their range at the end."""
     lines = [
         "| | starts | epochs, half time → end | training loss | accuracy on the test part |",
         "|---|---|---|---|---|",
     ]
     found = points["solver"].unique()
-    rows = [
-        (CIFAR_LABELS.get(name, name.capitalize()), name) for name in CIFAR_COLOURS if name in found
+    shown = [
+        (_cifar_label(name), points[points["solver"] == name])
+        for name in CIFAR_COLOURS
+        if name in found
     ]
-    for label, solver in [*rows, *best_rates(points)]:
-        own = points[points["solver"] == solver]
-        early = _ends(own[own["seconds"] <= points["seconds"].max() / 2])
-        late = _ends(own)
+    for label, own in [*shown, *best_rates(points)]:
+        late = at_times(own, [points["seconds"].max()])
+        early = at_times(own, [points["seconds"].max() / 2])
         cells = [
             _from_to(early[name], late[name], form)
             for name, form in (("epoch", ".1f"), ("train_loss", ".2f"), ("accuracy", ".1%"))
@@ -170,25 +176,36 @@ def cifar_table(points: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def best_rates(points: pd.DataFrame) -> list[tuple[str, str]]:
-    """Label and solver of each rival's learning rate with the lowest loss, at the start that has all of its rates."""
-    at_end = _ends(points).set_index(["solver", "seed"])["train_loss"]
+def at_times(points: pd.DataFrame, times: list[float] | np.ndarray) -> pd.DataFrame:
+    """What the runs had reached at some times, between two measured points on the line through them."""
+    rows = []
+    for (solver, seed), run in points.groupby(["solver", "seed"]):
+        run = run.sort_values("step")
+        columns = ("epoch", "train_loss", "accuracy")
+        values = {name: np.interp(times, run["seconds"], run[name]) for name in columns}
+        rows.append(pd.DataFrame({"solver": solver, "seed": seed, "seconds": times, **values}))
+    return pd.concat(rows, ignore_index=True)
+
+
+def best_rates(points: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """Each rival's learning rate with the lowest training loss: its label, and its points at the start that has all."""
     rows = []
     for rival, default in DEFAULT_RATES.items():
         others = [name for name in points["solver"].unique() if name.startswith(f"{rival} lr=")]
         if not others:
             continue
         seed = points.loc[points["solver"] == others[0], "seed"].iloc[0]
-        best = min((rival, *others), key=lambda name, seed=seed: at_end[name, seed])
+        tried = points[points["solver"].isin([rival, *others]) & (points["seed"] == seed)]
+        losses = tried.sort_values("step").groupby("solver")["train_loss"].last().fillna(np.inf)
+        best = losses.idxmin()
         rate = float(best.partition("lr=")[2] or default)
-        label = CIFAR_LABELS.get(rival, rival.capitalize())
-        rows.append((f"{label}, lr {rate:g}: best of {1 + len(others)}", best))
+        label = f"{_cifar_label(rival)}, best of {1 + len(others)} rates: {rate:g}"
+        rows.append((label, tried[tried["solver"] == best]))
     return rows
 
 
-def _ends(points: pd.DataFrame) -> pd.DataFrame:
-    """The last point of each run."""
-    return points.sort_values("step", kind="stable").groupby(["solver", "seed"]).tail(1)
+def _cifar_label(solver: str) -> str:
+    return CIFAR_LABELS.get(solver, solver.capitalize())
 
 
 def _from_to(early: pd.Series, late: pd.Series, form: str) -> str:
