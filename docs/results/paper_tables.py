@@ -100,7 +100,7 @@ def of_study(study: str, runs: pd.DataFrame) -> str:
 def settings(runs: pd.DataFrame) -> str:
     """What leaves the constant: one row per network and its first weights, one column per setting of CMALight."""
     own = runs[runs["reading"] == "plateau"]
-    columns = list(own["solver"].unique())
+    columns = sorted(own["solver"].unique())
     lines = [f"| network, first weights | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
     for network in own["network"].unique():
         size, _, weights = network.partition(", ")
